@@ -1,0 +1,117 @@
+"""A whole run as the reports see it: plan, servers, summaries and the verdict."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tgi_bench.analysis.distribution import Distribution
+from tgi_bench.observation import ServerFacts, TrialEnd
+from tgi_bench.plan.plan import BatchTrial, Deployment, Plan
+
+
+class Origin(StrEnum):
+    """Where a run's figures come from."""
+
+    MEASURED = "measured"
+    SIMULATED = "simulated"
+    IMPORTED = "imported"
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Throughput in tokens/s (prompt tokens/s for prefill).
+
+    mean: all tokens over all time (measured), or as printed (imported). lowest, highest:
+    of single runs.
+    """
+
+    mean: float
+    lowest: float
+    highest: float
+
+
+@dataclass(frozen=True, slots=True)
+class StepFigures:
+    """One step's latency in ns and its throughput; None where it does not have one."""
+
+    latency: Distribution
+    throughput: Rates | None
+
+
+@dataclass(frozen=True, slots=True)
+class TrialSummary:
+    """The figures of one trial over its runs, warm-ups left out.
+
+    end: None where the trial was cut off. runs: runs with every step OK. Each figure is
+    None where no run gives it. decode_token pools the decode steps of all runs;
+    decode_total is one value a run.
+    client_share: median over steps of (latency - the slowest rank's total_ns) / latency;
+    rank_spread: median over steps of (slowest - fastest rank's total_ns) / slowest;
+    both None where the server sends no durations (rank_spread: or has one rank).
+    prompt_tokens: what the server says one batch held after prefill; None where it does not.
+    """
+
+    trial: BatchTrial
+    end: TrialEnd | None
+    runs: int
+    prefill: StepFigures | None
+    decode_token: StepFigures | None
+    decode_total: StepFigures | None
+    client_share: float | None
+    rank_spread: float | None
+    prompt_tokens: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeploymentRecord:
+    """One deployment and what its server said; facts is None where none became ready."""
+
+    deployment: Deployment
+    facts: ServerFacts | None
+    failure: str
+    """Why it did not start; empty where it did."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One question of the verdict. remedy: the flag or key that mends it; empty when passed."""
+
+    name: str
+    passed: bool
+    finding: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether to believe a run: VALID where every check passed."""
+
+    checks: tuple[Check, ...]
+
+    @property
+    def valid(self) -> bool:
+        """True where every check passed."""
+        return all(check.passed for check in self.checks)
+
+    @property
+    def word(self) -> str:
+        """VALID or INVALID."""
+        return "VALID" if self.valid else "INVALID"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Everything that a report is made from.
+
+    environment: name and value, in the order to be shown. finished: every trial has an end.
+    """
+
+    run_id: str
+    plan: Plan
+    origin: Origin
+    environment: tuple[tuple[str, str], ...]
+    deployments: tuple[DeploymentRecord, ...]
+    trials: tuple[TrialSummary, ...]
+    verdict: Verdict
+    finished: bool

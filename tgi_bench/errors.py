@@ -1,0 +1,110 @@
+"""Every exception that tgi-bench raises on purpose.
+
+    TgiBenchError
+    |-- InputError              what the user gave cannot be used (exit 2)
+    |   |-- ExperimentError     an experiment file: knows file, line and key path
+    |   |-- RunFileError        a run.db that is missing, truncated, foreign or too new
+    |   |-- ResultsError        a results folder that cannot be written, a run id that exists
+    |   `-- TableError          a published report that does not parse
+    |-- LaunchError             a server did not become ready, or died (exit 1)
+    `-- StepError               a gRPC step failed: knows its outcome (caught by the sweep)
+
+Only `cli` turns them into a message and an exit code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tgi_bench.observation import Outcome
+
+
+class TgiBenchError(Exception):
+    """Base of the tree above. `str()` is one message fit to be shown to a user."""
+
+
+class InputError(TgiBenchError):
+    """What the user gave cannot be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong in an experiment.
+
+    key_path: dotted, with list indexes: "server.constant.num_shard", "batches.batch_size.2";
+        "" is the whole file.
+    message: what is wrong, what is allowed and the nearest valid key, in one sentence.
+    """
+
+    key_path: str
+    message: str
+
+
+class ExperimentError(InputError):
+    """An experiment cannot be used: one or more problems.
+
+    The pure code that finds a problem knows its key path only; whoever read the file
+    calls `located` to add the file and the lines.
+    """
+
+    def __init__(self, *problems: Problem) -> None:
+        self.problems = problems
+        super().__init__("\n".join(_sentence(p) for p in problems))
+
+    def located(self, file: str, lines: dict[str, int]) -> LocatedExperimentError:
+        """The same problems with `file:line` before each; `lines` maps key paths to lines.
+
+        A key path that has no line of its own takes that of its nearest parent.
+        """
+        return LocatedExperimentError(self.problems, file, lines)
+
+
+class LocatedExperimentError(ExperimentError):
+    """An ExperimentError that knows the file and the line of each problem."""
+
+    def __init__(self, problems: tuple[Problem, ...], file: str, lines: dict[str, int]) -> None:
+        super().__init__(*problems)
+        self.args = (
+            "\n".join(f"{file}:{_line_of(p.key_path, lines)}: {_sentence(p)}" for p in problems),
+        )
+
+
+def _sentence(problem: Problem) -> str:
+    return f"{problem.key_path}: {problem.message}" if problem.key_path else problem.message
+
+
+def _line_of(key_path: str, lines: dict[str, int]) -> int:
+    while key_path and key_path not in lines:
+        key_path = key_path.rpartition(".")[0]
+    return lines.get(key_path, 1)
+
+
+class RunFileError(InputError):
+    """A run.db that is missing, truncated, not a run, or of a newer format version."""
+
+
+class ResultsError(InputError):
+    """A results folder that cannot be written, or a run id that exists already."""
+
+
+class TableError(InputError):
+    """A published report that does not parse."""
+
+
+class LaunchError(TgiBenchError):
+    """A server did not become ready or died.
+
+    log_tail: its last lines, oldest first, as it printed them.
+    """
+
+    def __init__(self, cause: str, log_tail: tuple[str, ...] = ()) -> None:
+        super().__init__(cause)
+        self.log_tail = log_tail
+
+
+class StepError(TgiBenchError):
+    """A gRPC step failed; `outcome` says how and `str()` why."""
+
+    def __init__(self, outcome: Outcome, reason: str) -> None:
+        super().__init__(reason)
+        self.outcome = outcome

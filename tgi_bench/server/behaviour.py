@@ -1,0 +1,133 @@
+"""What differs between versions of text-generation-inference, as far as a client can see.
+
+Each property names the first version that shows it. Source: the public repository
+huggingface/text-generation-inference, read at its tags.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from tgi_bench.server.config import Version
+from tgi_bench.wire.messages import Protocol
+
+
+class OnRuntimeError(Enum):
+    """What a shard does when a step raises RuntimeError, of which out of memory is one."""
+
+    SURVIVE = "the caller gets INTERNAL with the message; the shard goes on"
+    EXIT_UNANSWERED = "the shard exits at once; the caller gets CANCELLED or UNAVAILABLE"
+    EXIT_ANSWERED = "the caller gets INTERNAL with the message; the shard exits within 0.5 s"
+
+
+@dataclass(frozen=True, slots=True)
+class Behaviour:
+    """The behaviours of one version."""
+
+    version: Version
+
+    @property
+    def protocol(self) -> Protocol:
+        """The one version of the wire protocol that its shards answer."""
+        if self.version < (1, 3, 0):
+            return Protocol.V1
+        return Protocol.V2 if self.version < (2, 1, 0) else Protocol.V3
+
+    @property
+    def on_runtime_error(self) -> OnRuntimeError:
+        """How an out of memory shows."""
+        if self.version < (2, 0, 0):
+            return OnRuntimeError.SURVIVE
+        if self.version < (2, 4, 0):
+            return OnRuntimeError.EXIT_UNANSWERED
+        return OnRuntimeError.EXIT_ANSWERED
+
+    @property
+    def sends_durations(self) -> bool:
+        """forward_ns, decode_ns and total_ns in step replies."""
+        return self.version >= (1, 3, 3)
+
+    @property
+    def sends_current_tokens(self) -> bool:
+        """CachedBatch.current_tokens."""
+        return self.version >= (2, 4, 0)
+
+    @property
+    def warms_up(self) -> bool:
+        """The Warmup RPC."""
+        return self.version >= (0, 9, 0)
+
+    @property
+    def pretty_args_line(self) -> bool:
+        """The `Args {` log line on many lines instead of one."""
+        return self.version >= (2, 0, 2)
+
+    @property
+    def sse_prefix(self) -> bytes:
+        """What stands before an event's JSON."""
+        return b"data: " if self.version >= (2, 1, 0) else b"data:"
+
+    @property
+    def stream_index(self) -> bool:
+        """`index` in the events of /generate_stream."""
+        return self.version >= (1, 4, 0)
+
+    @property
+    def input_length_in_details(self) -> bool:
+        """`input_length` in the details of a stream's last event."""
+        return self.version >= (2, 3, 0)
+
+    @property
+    def token_count_headers(self) -> bool:
+        """x-prompt-tokens and x-generated-tokens on /generate."""
+        return self.version >= (1, 4, 0)
+
+    @property
+    def tokenize_route(self) -> bool:
+        """POST /tokenize."""
+        return self.version >= (1, 4, 0)
+
+    @property
+    def chat_route(self) -> bool:
+        """POST /v1/chat/completions."""
+        return self.version >= (1, 4, 0)
+
+    @property
+    def completions_route(self) -> bool:
+        """POST /v1/completions."""
+        return self.version >= (1, 4, 5)
+
+    @property
+    def models_route(self) -> bool:
+        """GET /v1/models."""
+        return self.version >= (2, 3, 0)
+
+    @property
+    def chat_stream_errors_are_objects(self) -> bool:
+        """Errors of a chat stream as {"error": {"message", "http_status_code"}}."""
+        return self.version >= (2, 4, 1)
+
+    @property
+    def info_names_limits(self) -> bool:
+        """/info carries max_batch_total_tokens and its like."""
+        return self.version < (2, 3, 1)
+
+    @property
+    def says_max_input_tokens(self) -> bool:
+        """`max_input_tokens` is the name of what was `max_input_length`."""
+        return self.version >= (2, 0, 0)
+
+    @property
+    def total_tokens_metric(self) -> bool:
+        """The gauge tgi_batch_max_total_tokens."""
+        return self.version >= (3, 0, 0)
+
+    @property
+    def default_max_new_tokens(self) -> int | None:
+        """Of /generate. None: as many as max_total_tokens leaves room for."""
+        if self.version < (1, 1, 0):
+            return 20
+        if self.version < (1, 3, 4):
+            return None
+        return 100 if self.version < (3, 0, 0) else None

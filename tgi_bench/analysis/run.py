@@ -45,11 +45,14 @@ class TrialSummary:
 
     end: None where the trial was cut off. runs: runs with every step OK. Each figure is
     None where no run gives it. decode_token pools the decode steps of all runs;
-    decode_total is one value a run.
+    decode_total is one value a run and carries the decode throughput.
     client_share: median over steps of (latency - the slowest rank's total_ns) / latency;
     rank_spread: median over steps of (slowest - fastest rank's total_ns) / slowest;
     both None where the server sends no durations (rank_spread: or has one rank).
-    prompt_tokens: what the server says one batch held after prefill; None where it does not.
+    first_run_excess: how far the first run is above the slowest other one, over the median of
+    the others; None with fewer than 3 runs.
+    prompt_tokens: what the server says one batch held after prefill, of the runs the one
+    farthest from what was asked; None where it does not say.
     """
 
     trial: BatchTrial
@@ -60,6 +63,7 @@ class TrialSummary:
     decode_total: StepFigures | None
     client_share: float | None
     rank_spread: float | None
+    first_run_excess: float | None
     prompt_tokens: int | None
 
 

@@ -104,6 +104,16 @@ class Behaviour:
         return self.version >= (2, 3, 0)
 
     @property
+    def openai_says_stop(self) -> bool:
+        """The OpenAI routes call an end of sequence "stop" instead of "eos_token"."""
+        return self.version >= (2, 1, 0)
+
+    @property
+    def always_tells_prefill(self) -> bool:
+        """decoder_input_details needs no --enable-prefill-logprobs."""
+        return self.version < (3, 0, 0)
+
+    @property
     def chat_stream_errors_are_objects(self) -> bool:
         """Errors of a chat stream as {"error": {"message", "http_status_code"}}."""
         return self.version >= (2, 4, 1)
@@ -131,3 +141,59 @@ class Behaviour:
         if self.version < (1, 3, 4):
             return None
         return 100 if self.version < (3, 0, 0) else None
+
+    @property
+    def filters_batches(self) -> bool:
+        """The RPCs FilterBatch and Health."""
+        return self.version >= (0, 7, 0)
+
+    @property
+    def receive_limit_bytes(self) -> int | None:
+        """The largest message a shard takes; None: no limit. gRPC's default before 2.1.0."""
+        return 4 * 2**20 if self.version < (2, 1, 0) else None
+
+    @property
+    def names_attention(self) -> bool:
+        """attention_impl and block_size in the Info reply."""
+        return self.version >= (2, 4, 0)
+
+    @property
+    def has_kv_pool(self) -> bool:
+        """Flash models keep their KV cache in blocks that the warm-up allocates."""
+        return self.version >= (0, 9, 0)
+
+    @property
+    def checks_cache_blocks(self) -> bool:
+        """A flash shard counts free blocks itself; later its router hands blocks out."""
+        return self.version < (2, 1, 0)
+
+    @property
+    def out_of_blocks_is_runtime_error(self) -> bool:
+        """Too few free blocks is a RuntimeError (2.0); an AssertionError before."""
+        return self.version >= (2, 0, 0)
+
+    @property
+    def names_process_in_out_of_memory(self) -> bool:
+        """torch 2.1's wording of an out of memory, with the process; torch 2.0's before.
+
+        The first version with it is a reading of its dependencies, not of a log.
+        """
+        return self.version >= (1, 2, 0)
+
+    @property
+    def names_limits_in_warmup(self) -> bool:
+        """max_input_tokens and max_total_tokens in the Warmup reply."""
+        return self.version >= (3, 0, 0)
+
+    @property
+    def names_model_in_download_lines(self) -> bool:
+        """ "Starting check and download process for M" instead of "Starting download process."
+
+        Seen in logs of 2.2 and later and not in 0.9; the first tag is taken to be 2.1.0.
+        """
+        return self.version >= (2, 1, 0)
+
+    @property
+    def always_sends_prefill_tokens(self) -> bool:
+        """Every prompt token's log probability, asked for or not."""
+        return self.version < (0, 9, 0)

@@ -1,0 +1,223 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from tests.analysis.samples import OK, deployment, ended, facts, plan, record, summary, trial
+from tgi_bench.analysis.arguments import differences, same
+from tgi_bench.analysis.run import DeploymentRecord, Origin, TrialSummary, Verdict
+from tgi_bench.analysis.summary import summarise_published
+from tgi_bench.analysis.verdict import judge
+from tgi_bench.observation import Outcome, PublishedFigures
+from tgi_bench.plan.plan import ArgumentValue, LauncherArgument
+
+SERVER = deployment(2)
+TRIAL = trial(SERVER, 4)
+FINE = summary(TRIAL)
+PLAN = plan((SERVER,), (TRIAL,))
+
+
+def judged(
+    summaries: tuple[TrialSummary, ...] = (FINE,),
+    records: tuple[DeploymentRecord, ...] = (record(SERVER),),
+    finished: bool = True,
+) -> Verdict:
+    return judge(PLAN, Origin.SIMULATED, records, summaries, finished)
+
+
+def failed(verdict: Verdict) -> list[str]:
+    return [c.name for c in verdict.checks if not c.passed]
+
+
+def test_a_good_run_is_valid() -> None:
+    verdict = judged()
+    assert verdict.word == "VALID"
+    assert failed(verdict) == []
+    assert all(c.finding and not c.remedy for c in verdict.checks)
+    assert not any("not checked" in c.finding for c in verdict.checks)
+
+
+@pytest.mark.parametrize(
+    ("change", "name", "remedy"),
+    [
+        (lambda s: replace(s, end=None), "every trial ended", "--resume"),
+        (
+            lambda s: ended(s.trial, Outcome.SHARD_DIED, "signal 9"),
+            "no trial failed",
+            "launch/",
+        ),
+        (
+            lambda s: ended(s.trial, Outcome.OUT_OF_MEMORY, "no room"),
+            "no trial failed",
+            "batches.batch_size",
+        ),
+        (lambda s: replace(s, runs=2), "at least 3 runs", "batches.runs"),
+        (lambda s: replace(s, runs=2), "every run has the asked output length", "run.db"),
+        (lambda s: replace(s, prompt_tokens=398), "prompts have the asked length", "max_input"),
+        (
+            lambda s: replace(s, client_share=0.101),
+            "the client takes at most 10% of a step",
+            "batches.batch_size",
+        ),
+        (lambda s: replace(s, rank_spread=0.101), "ranks agree within 10%", "GPU"),
+        (
+            lambda s: replace(s, first_run_excess=0.101),
+            "the first run is no slower than the others",
+            "batches.warmups",
+        ),
+    ],
+)
+def test_each_check_can_fail(
+    change: Callable[[TrialSummary], TrialSummary], name: str, remedy: str
+) -> None:
+    verdict = judged((change(FINE),))
+    assert verdict.word == "INVALID"
+    (check,) = [c for c in verdict.checks if c.name == name]
+    assert not check.passed
+    assert remedy in check.remedy
+    assert TRIAL.trial_id in check.finding or check.finding == "no trial has figures"
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        (
+            {"client_share": None, "rank_spread": None},
+            ["the client takes at most 10% of a step", "ranks agree within 10%"],
+        ),
+        ({"prompt_tokens": None}, ["prompts have the asked length"]),
+        ({"first_run_excess": None}, ["the first run is no slower than the others"]),
+    ],
+)
+def test_what_cannot_be_checked_says_so(changes: dict[str, None], name: list[str]) -> None:
+    verdict = judged((replace(FINE, **changes),))
+    assert verdict.valid
+    assert [c.name for c in verdict.checks if c.finding.startswith("not checked: ")] == name
+
+
+def test_a_spread_of_runs_over_a_quarter_fails() -> None:
+    figures = FINE.decode_total
+    assert figures is not None
+    wide = replace(figures, latency=replace(figures.latency, highest=figures.latency.mean * 1.3))
+    assert failed(judged((replace(FINE, decode_total=wide),))) == [
+        "runs of a trial agree within 25%"
+    ]
+
+
+def test_running_out_of_memory_is_a_result() -> None:
+    larger = trial(SERVER, 8)
+    skipped = trial(SERVER, 16)
+    both = plan((SERVER,), (TRIAL, larger, skipped))
+    summaries = (
+        FINE,
+        ended(larger, Outcome.OUT_OF_MEMORY, "no room"),
+        ended(skipped, Outcome.SKIPPED, "out of memory at batch size 8 already"),
+    )
+    verdict = judge(both, Origin.SIMULATED, (record(SERVER),), summaries, True)
+    assert verdict.valid
+    assert "1 ok, 1 out of memory, 1 skipped" in [c.finding for c in verdict.checks]
+
+
+def test_an_unfinished_run_is_invalid() -> None:
+    assert failed(judged(finished=False)) == ["every trial ended"]
+    assert failed(judged(summaries=())) == ["every trial ended", "no trial failed"]
+
+
+def test_another_version_or_argument_is_found() -> None:
+    other = record(SERVER, version="2.4.1-dev0")
+    (check,) = [c for c in judged(records=(other,)).checks if not c.passed]
+    assert check.finding == "num_shard-2+quantize-none is 2.4.1-dev0, planned was 2.4.0"
+    assert check.remedy == "say the right one in server.version"
+    printed = dict(facts(SERVER).arguments or ())
+    printed["quantize"] = "Some(Gptq)"
+    (check,) = [
+        c
+        for c in judged(records=(record(SERVER, arguments=tuple(printed.items())),)).checks
+        if not c.passed
+    ]
+    assert "quantize is Some(Gptq), requested was None" in check.finding
+
+
+def test_a_server_that_says_nothing_is_not_checked() -> None:
+    silent = DeploymentRecord(SERVER, None, "it did not start")
+    verdict = judged(records=(silent,))
+    assert [c.finding for c in verdict.checks[-2:]] == [
+        "not checked: no server printed its arguments",
+        "not checked: no server said its version",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "expected"),
+    [
+        (None, "None", True),
+        (None, "[]", True),
+        (None, "Some(4)", False),
+        (4, "4", True),
+        (4, "Some(4)", True),
+        (4, "Some(\n    4,\n)", True),
+        (4, "Some(8)", False),
+        (4, "None", False),
+        (1.2, "1.2", True),
+        (1.2, "1.3", False),
+        (0.3, "0.30000001", True),
+        (True, "true", True),
+        (True, "Some(true)", True),
+        (True, "1", False),
+        (False, "true", False),
+        ("bitsandbytes-nf4", "Some(BitsandbytesNF4)", True),
+        ("bitsandbytes-nf4", "Some(Bitsandbytes)", False),
+        ("gptq", "None", False),
+        ("/data/a b", '"/data/a b"', True),
+        ('a"b', '"a\\"b"', True),
+        ("1,2,4", "Some(\n    [\n        1,\n        2,\n        4,\n    ],\n)", True),
+    ],
+)
+def test_same_reads_rusts_debug_form(value: ArgumentValue, text: str, expected: bool) -> None:
+    assert same(value, text) is expected
+
+
+def test_differences_follow_renames_and_ignore_how_a_server_is_reached() -> None:
+    printed = dict(facts(SERVER).arguments or ())
+    assert differences(SERVER, tuple(printed.items())) == ()
+    renamed = printed | {"max_input_length": "None", "max_input_tokens": "Some(1000)"}
+    assert differences(SERVER, tuple(renamed.items())) == ()
+    del printed["max_input_length"], printed["max_input_tokens"]
+    assert differences(SERVER, tuple(printed.items())) == (
+        "max_input_length is not among the arguments that the server printed",
+    )
+    moved = replace(SERVER, arguments=(LauncherArgument("port", 8080, False),))
+    assert differences(moved, (("model_id", f'"{SERVER.model}"'), ("port", "43211"))) == ()
+    (other,) = differences(moved, (("model_id", '"gpt2"'),))
+    assert other == 'model_id is "gpt2", requested was bigscience/bloomz-7b1-mt'
+
+
+def published(p50: float, p90: float, p99: float, runs: int = 10) -> Verdict:
+    row = PublishedFigures("prefill", 5.0, 4.0, 9.0, p50, p90, p99, None, None, None)
+    s = summarise_published(TRIAL, (row,), OK, runs)
+    s = replace(s, prefill=None, decode_token=s.prefill)
+    return judge(PLAN, Origin.IMPORTED, (), (s,), True)
+
+
+@pytest.mark.parametrize(
+    ("p50", "p90", "p99", "valid"),
+    [
+        (5.0, 8.0, 9.0, True),
+        (5.0, 9.0, 9.0, False),
+        (5.0, 4.5, 4.5, False),
+        (5.0, 8.0, 9.5, False),
+        (5.0, 8.0, 7.0, False),
+    ],
+)
+def test_published_percentiles(p50: float, p90: float, p99: float, valid: bool) -> None:
+    verdict = published(p50, p90, p99)
+    assert verdict.valid is valid
+    if not valid:
+        (check,) = [c for c in verdict.checks if not c.passed]
+        assert check.remedy == "use Average, Lowest and Highest only"
+
+
+def test_few_published_runs_may_tie() -> None:
+    assert published(5.0, 9.0, 9.0, runs=9).valid

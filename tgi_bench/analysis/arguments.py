@@ -1,0 +1,124 @@
+"""The arguments and the version in effect, against those that were requested."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tgi_bench.analysis.run import Check, DeploymentRecord
+from tgi_bench.plan.launcher_args import arguments_of, parse_version
+from tgi_bench.plan.plan import ArgumentValue, Deployment
+
+REACHED_BY = frozenset({"hostname", "port", "prometheus_port", "shard_uds_path"})
+"""How a server is reached; the launchers of tgi-bench choose these themselves."""
+
+_RENAMED = {
+    "max_input_length": "max_input_tokens",
+    "max_input_tokens": "max_input_length",
+}
+
+
+def check_arguments(deployments: Sequence[DeploymentRecord]) -> Check:
+    """What each server printed as its `Args` against what was requested of it."""
+    name = "arguments in effect are those requested"
+    printed = [
+        (d.deployment, d.facts.arguments)
+        for d in deployments
+        if d.facts is not None and d.facts.arguments is not None
+    ]
+    if not printed:
+        return Check(name, True, "not checked: no server printed its arguments", "")
+    wrong = [f"{d.deployment_id}: {text}" for d, args in printed for text in differences(d, args)]
+    if wrong:
+        remedy = (
+            "unset environment variables that stand for launcher arguments, or make the "
+            "experiment's server.constant say what the server runs with"
+        )
+        return Check(name, False, "; ".join(wrong), remedy)
+    return Check(name, True, f"as printed by {len(printed)} servers", "")
+
+
+def differences(deployment: Deployment, printed: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+    """One sentence for each requested argument that is not in effect."""
+    texts = dict(printed)
+    defaults = {spec.name: spec.default for spec in arguments_of(deployment.tgi_version)}
+    found = []
+    requested = [(a.name, a.value) for a in deployment.arguments if a.name not in REACHED_BY]
+    for name, value in [("model_id", deployment.model), *requested]:
+        shown = _printed(name, texts)
+        default = defaults.get(name)
+        effective = default if value is None and not isinstance(default, tuple) else value
+        if shown is None:
+            if value is not None:
+                found.append(f"{name} is not among the arguments that the server printed")
+        elif not same(effective, shown):
+            found.append(f"{name} is {shown}, requested was {value}")
+    return tuple(found)
+
+
+def _printed(name: str, texts: dict[str, str]) -> str | None:
+    """The printed text of an argument, under its other name where this version renamed it."""
+    text, other = texts.get(name), texts.get(_RENAMED.get(name, ""))
+    return other if other is not None and text in (None, "None") else text
+
+
+def same(value: ArgumentValue, text: str) -> bool:
+    """Whether a text of Rust's {:?} or {:#?} form means that value.
+
+    `Some(BitsandbytesNf4)` means "bitsandbytes-nf4", `1.2` means 1.2 within a 32-bit float.
+    """
+    bare = _bare(text)
+    match value:
+        case None:
+            return bare in ("None", "[]")
+        case bool():
+            return bare == ("true" if value else "false")
+        case int() | float():
+            try:
+                return math.isclose(float(bare), value, rel_tol=1e-6)
+            except ValueError:
+                return False
+        case str():
+            return bare == value or _letters(bare) == _letters(value)
+
+
+def _bare(text: str) -> str:
+    """The text without Some(...), quotes, and the breaks of the pretty form."""
+    bare = text.strip()
+    while bare.startswith("Some(") and bare.endswith(")"):
+        bare = bare[5:-1].strip().removesuffix(",").strip()
+    if len(bare) >= 2 and bare[0] == bare[-1] == '"':
+        return bare[1:-1].replace('\\"', '"').replace("\\\\", "\\")
+    return bare
+
+
+def _letters(text: str) -> str:
+    """Letters and digits only, in lower case: enum variants and lists compare by these."""
+    return "".join(c for c in text.lower() if c.isalnum())
+
+
+def check_version(deployments: Sequence[DeploymentRecord]) -> Check:
+    """The version that each server reports against the planned one."""
+    name = "the server's version is the planned one"
+    said = [
+        (d.deployment, d.facts.version)
+        for d in deployments
+        if d.facts is not None and d.facts.version is not None
+    ]
+    if not said:
+        return Check(name, True, "not checked: no server said its version", "")
+    wrong = [
+        f"{d.deployment_id} is {version}, planned was {d.tgi_version}"
+        + (" (assumed)" if d.version_assumed else "")
+        for d, version in said
+        if not _equal_versions(version, d.tgi_version)
+    ]
+    if wrong:
+        return Check(name, False, "; ".join(wrong), "say the right one in server.version")
+    versions = ", ".join(sorted({v for _, v in said}))
+    return Check(name, True, f"{versions} at {len(said)} servers", "")
+
+
+def _equal_versions(said: str, planned: str) -> bool:
+    """Equal up to a suffix such as "-dev0" or "-native"."""
+    return said.partition("-")[0] == str(parse_version(planned))

@@ -1,0 +1,174 @@
+"""The formulas, once: from step observations to latency samples and rates, in the house's words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+
+from tgi_bench.analysis.distribution import METHOD
+from tgi_bench.analysis.run import Rates
+from tgi_bench.observation import Outcome, Phase, StepObservation
+from tgi_bench.plan.plan import BatchTrial
+
+Runs = Sequence[Sequence[StepObservation]]
+"""Whole runs: the prefill step first, then the decode steps in order."""
+
+NS_PER_S = 1_000_000_000
+
+DEFINITIONS: tuple[tuple[str, str], ...] = (
+    (
+        "latency",
+        "from just before the first rank's call to when the slowest rank answered, on one "
+        "monotonic clock of the client",
+    ),
+    ("Prefill", "the latency of one Prefill call on the whole batch; it emits the first token"),
+    (
+        "Decode (token)",
+        "the latency of one Decode call on the whole batch, each call timed by itself; the "
+        "decode steps of all runs are pooled",
+    ),
+    (
+        "Decode (total)",
+        "the sum of a run's decode step latencies; a run has decode_length - 1 decode steps",
+    ),
+    (
+        "prefill throughput",
+        "batch size x sequence length / prefill latency, in prompt tokens per second",
+    ),
+    ("decode throughput", "batch size x decode steps / Decode (total)"),
+    ("Average of a latency", "the arithmetic mean of the samples"),
+    (
+        "Average of a throughput",
+        "all tokens of all runs over all their time; Lowest and Highest are those of single runs",
+    ),
+    (
+        "p50, p90, p99",
+        f"{METHOD}: with fewer than 10 samples p90 is the highest one, with fewer than 100 p99 is",
+    ),
+    ("speed-up", "the mean latency at the smallest num_shard / that at this num_shard"),
+    ("efficiency", "speed-up x the smallest num_shard / this num_shard"),
+    (
+        "OOM",
+        "out of memory, at this batch size or at a smaller one of the same shape (then skipped)",
+    ),
+    ("-", "undefined, or not given"),
+)
+
+PUBLISHED_DIFFERENCES: tuple[tuple[str, str], ...] = (
+    ("Decode (token)", "Decode (total) / decode steps of a run: no step was timed by itself"),
+    ("Average of a throughput", "the mean of the runs' rates"),
+    (
+        "prefill throughput",
+        "before 2.4.1 it is batch size / latency: sequences per second, here multiplied by the "
+        "sequence length",
+    ),
+    ("p50, p90, p99", "elements of a vector that need not be sorted"),
+    ("OOM", "stands where the tool printed NaN, for no runs: inferred"),
+)
+"""Where text-generation-benchmark, whose tables can be imported, differs."""
+
+
+def counted_runs(
+    trial: BatchTrial, observations: Sequence[StepObservation]
+) -> tuple[tuple[StepObservation, ...], ...]:
+    """The runs that figures are made of, by run index: no warm-ups, every step OK, none missing.
+
+    A run counts where its steps are exactly one Prefill and decode_length - 1 Decodes.
+    """
+    by_run: dict[int, list[StepObservation]] = {}
+    for seen in observations:
+        if not seen.warmup:
+            by_run.setdefault(seen.run_index, []).append(seen)
+    expected = list(range(trial.decode_length))
+    runs = (tuple(sorted(by_run[i], key=lambda s: s.step_index)) for i in sorted(by_run))
+    return tuple(
+        run
+        for run in runs
+        if [s.step_index for s in run] == expected
+        and all(s.outcome is Outcome.OK for s in run)
+        and [s.phase for s in run] == [Phase.PREFILL] + [Phase.DECODE] * (len(run) - 1)
+    )
+
+
+def prefill_latencies_ns(runs: Runs) -> tuple[int, ...]:
+    """One per run."""
+    return tuple(run[0].latency_ns for run in runs)
+
+
+def decode_step_latencies_ns(runs: Runs) -> tuple[int, ...]:
+    """decode_length - 1 per run, pooled; () where decode_length is 1."""
+    return tuple(step.latency_ns for run in runs for step in run[1:])
+
+
+def decode_totals_ns(runs: Runs) -> tuple[int, ...]:
+    """One per run: the sum of its decode step latencies; () where decode_length is 1."""
+    return tuple(sum(step.latency_ns for step in run[1:]) for run in runs if len(run) > 1)
+
+
+def rates(tokens: int, latencies_ns: Sequence[int]) -> Rates | None:
+    """Throughput of runs of `tokens` tokens each, in tokens/s.
+
+    mean = n tokens / sum of latencies. None without a run, or where a latency is not positive.
+    """
+    if not latencies_ns or min(latencies_ns) <= 0:
+        return None
+    return Rates(
+        mean=tokens * len(latencies_ns) * NS_PER_S / sum(latencies_ns),
+        lowest=tokens * NS_PER_S / max(latencies_ns),
+        highest=tokens * NS_PER_S / min(latencies_ns),
+    )
+
+
+def prefill_rates(trial: BatchTrial, latencies_ns: Sequence[int]) -> Rates | None:
+    """Batch size x sequence length / latency, in prompt tokens/s."""
+    return rates(trial.batch_size * trial.sequence_length, latencies_ns)
+
+
+def decode_rates(trial: BatchTrial, totals_ns: Sequence[int]) -> Rates | None:
+    """Batch size x decode steps / decode total, in tokens/s."""
+    return rates(trial.batch_size * (trial.decode_length - 1), totals_ns)
+
+
+def client_share(runs: Runs) -> float | None:
+    """Median over steps of (latency - the slowest rank's total_ns) / latency.
+
+    None where a rank of every step sent no duration (before 1.3.3).
+    """
+    shares = [
+        (step.latency_ns - max(totals)) / step.latency_ns
+        for run in runs
+        for step in run
+        if (totals := _totals_ns(step)) is not None and step.latency_ns > 0
+    ]
+    return median(shares) if shares else None
+
+
+def rank_spread(runs: Runs) -> float | None:
+    """Median over steps of (slowest - fastest rank's total_ns) / slowest.
+
+    None where there is one rank, or no durations.
+    """
+    spreads = [
+        (max(totals) - min(totals)) / max(totals)
+        for run in runs
+        for step in run
+        if (totals := _totals_ns(step)) is not None and len(totals) > 1 and max(totals) > 0
+    ]
+    return median(spreads) if spreads else None
+
+
+def first_run_excess(runs: Runs) -> float | None:
+    """(first run - slowest other run) / median of the others, over the runs' summed latencies.
+
+    Above 0 where the first run was the slowest. None with fewer than 3 runs.
+    """
+    first, *others = [sum(step.latency_ns for step in run) for run in runs] or [0]
+    if len(others) < 2 or median(others) <= 0:
+        return None
+    return (first - max(others)) / median(others)
+
+
+def _totals_ns(step: StepObservation) -> tuple[int, ...] | None:
+    """total_ns of every rank; None where one of them, or all, did not say."""
+    totals = tuple(rank.total_ns for rank in step.ranks if rank.total_ns is not None)
+    return totals if totals and len(totals) == len(step.ranks) else None

@@ -1,0 +1,145 @@
+"""How a deployment's figures change with num_shard and with the batch size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from tgi_bench.analysis.run import StepFigures, TrialSummary
+from tgi_bench.observation import Outcome
+from tgi_bench.plan.plan import ArgumentValue, BatchTrial, Deployment, Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What two trials must share to be compared over num_shard and batch size.
+
+    quantize: None where weights keep their dtype. others: (name, value) of every other
+    argument that the experiment varies, and decode_length where it varies.
+    """
+
+    quantize: str | None
+    others: tuple[tuple[str, ArgumentValue], ...]
+    sequence_length: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingPoint:
+    """One step at one num_shard against the smallest num_shard that has a figure for it.
+
+    step: "prefill" or "decode_token". latency_ns: the mean. speed_up = latency at the
+    smallest / latency here. efficiency = speed_up x smallest / num_shard.
+    """
+
+    setting: Setting
+    step: str
+    batch_size: int
+    num_shard: int
+    latency_ns: float
+    speed_up: float
+    efficiency: float
+
+
+@dataclass(frozen=True, slots=True)
+class BestBatch:
+    """The batch size with the highest decode throughput of one deployment and setting.
+
+    largest: True where it is the largest that was measured: a larger one may do better.
+    """
+
+    setting: Setting
+    num_shard: int
+    batch_size: int
+    tokens_per_s: float
+    step_latency_ns: float
+    largest: bool
+
+
+def setting(plan: Plan, trial: BatchTrial) -> Setting:
+    """The setting of one trial of the plan."""
+    deployment = plan.deployment(trial.deployment_id)
+    others = tuple(
+        (a.name, a.value)
+        for a in deployment.arguments
+        if a.variable and a.name not in ("num_shard", "quantize")
+    )
+    if len({t.decode_length for t in plan.trials}) > 1:
+        others = (*others, ("decode_length", trial.decode_length))
+    return Setting(deployment.quantize, others, trial.sequence_length)
+
+
+def usable(trials: Iterable[TrialSummary]) -> tuple[TrialSummary, ...]:
+    """The trials whose figures are shown: those that ended OK with at least one run."""
+    return tuple(
+        t for t in trials if t.end is not None and t.end.outcome is Outcome.OK and t.runs > 0
+    )
+
+
+def scaling(plan: Plan, trials: Sequence[TrialSummary]) -> tuple[ScalingPoint, ...]:
+    """Every point that shares setting, step and batch size with one at another num_shard.
+
+    In the plan's order of settings, then step, batch size, num_shard.
+    """
+    groups: dict[tuple[Setting, str, int], dict[int, float]] = {}
+    for summary in usable(trials):
+        num_shard = plan.deployment(summary.trial.deployment_id).num_shard
+        for step, figures in _steps(summary):
+            key = (setting(plan, summary.trial), step, summary.trial.batch_size)
+            groups.setdefault(key, {})[num_shard] = figures.latency.mean
+    order = {key[0]: i for i, key in reversed(list(enumerate(groups)))}
+    steps = ("prefill", "decode_token")
+    keys = sorted(groups, key=lambda k: (order[k[0]], steps.index(k[1]), k[2]))
+    return tuple(p for key in keys if len(groups[key]) > 1 for p in _points(key, groups[key]))
+
+
+def best_batches(plan: Plan, trials: Sequence[TrialSummary]) -> tuple[BestBatch, ...]:
+    """One for each deployment and setting that has a decode throughput, in the plan's order."""
+    groups: dict[tuple[Deployment, Setting], list[BestBatch]] = {}
+    for summary in usable(trials):
+        deployment = plan.deployment(summary.trial.deployment_id)
+        shared = setting(plan, summary.trial)
+        if (candidate := _candidate(shared, deployment.num_shard, summary)) is not None:
+            groups.setdefault((deployment, shared), []).append(candidate)
+    return tuple(_best(group) for group in groups.values())
+
+
+def _steps(summary: TrialSummary) -> Iterable[tuple[str, StepFigures]]:
+    if summary.prefill is not None and summary.prefill.latency.mean > 0:
+        yield "prefill", summary.prefill
+    if summary.decode_token is not None and summary.decode_token.latency.mean > 0:
+        yield "decode_token", summary.decode_token
+
+
+def _points(key: tuple[Setting, str, int], latency_ns: dict[int, float]) -> Iterable[ScalingPoint]:
+    smallest = min(latency_ns)
+    for num_shard in sorted(latency_ns):
+        speed_up = latency_ns[smallest] / latency_ns[num_shard]
+        yield ScalingPoint(
+            setting=key[0],
+            step=key[1],
+            batch_size=key[2],
+            num_shard=num_shard,
+            latency_ns=latency_ns[num_shard],
+            speed_up=speed_up,
+            efficiency=speed_up * smallest / num_shard,
+        )
+
+
+def _candidate(shared: Setting, num_shard: int, summary: TrialSummary) -> BestBatch | None:
+    """The trial as the best one; None where it has no decode throughput."""
+    total, token = summary.decode_total, summary.decode_token
+    if total is None or total.throughput is None or token is None:
+        return None
+    return BestBatch(
+        setting=shared,
+        num_shard=num_shard,
+        batch_size=summary.trial.batch_size,
+        tokens_per_s=total.throughput.mean,
+        step_latency_ns=token.latency.mean,
+        largest=False,
+    )
+
+
+def _best(group: Sequence[BestBatch]) -> BestBatch:
+    best = max(group, key=lambda b: b.tokens_per_s)
+    return replace(best, largest=best.batch_size == max(b.batch_size for b in group))

@@ -1,0 +1,8 @@
+"""What the process's exit code says."""
+
+from __future__ import annotations
+
+FAILED = 1
+BAD_INPUT = 2
+INVALID = 3
+INTERRUPTED = 130

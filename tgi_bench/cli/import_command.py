@@ -1,0 +1,52 @@
+"""`tgi-bench import`: a published report into a run of its own."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from tgi_bench.cli.experiment_file import read_text
+from tgi_bench.cli.run_view import load, write_documents
+from tgi_bench.plan.plan import Plan
+from tgi_bench.record.environment import capture
+from tgi_bench.record.runs import new_run_dir
+from tgi_bench.record.store import RunHeader, RunStore
+from tgi_bench.report.documents import documents
+from tgi_bench.report.imported import Imported, to_run_parts
+from tgi_bench.report.published import parse
+
+
+def run(file: Path, name: str | None, results: Path) -> None:
+    """Read the file's tables, keep them as a run and write its reports; raises InputError."""
+    report = parse(read_text(file, "report"))
+    plan, imported = to_run_parts(report, name or file.name)
+    run_dir = new_run_dir(results, plan.experiment, plan.digest)
+    _store(run_dir, plan, imported, file.name)
+    write_documents(run_dir, documents(load(run_dir)))
+    ended = sum(bool(figures) for _, figures in imported.values())
+    click.echo(f"imported {ended} of {len(plan.trials)} trials with figures from {file}")
+    click.echo(f"report   {run_dir / 'report.md'}")
+
+
+def _store(run_dir: Path, plan: Plan, imported: Imported, source: str) -> None:
+    header = RunHeader(
+        run_id=run_dir.name,
+        experiment_json="",
+        plan=plan,
+        origin="imported",
+        environment=(("imported from", source), *_importer()),
+        created_utc=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    )
+    with RunStore.create(run_dir, header) as store:
+        for trial in plan.trials:
+            end, figures = imported[trial.trial_id]
+            store.add_published(trial.trial_id, figures)
+            store.end_unstarted(trial.trial_id, end)
+        store.finish()
+
+
+def _importer() -> tuple[tuple[str, str], ...]:
+    """Only our own version: the machine that reads a report did not measure it."""
+    return tuple((name, value) for name, value in capture() if name == "tgi-bench")

@@ -1,0 +1,199 @@
+"""The command line: options, messages and exit codes; the work is in the modules it calls.
+
+Modules are imported by the command that needs them, so that `--help` and `plan` stay quick.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tgi_bench import __version__
+from tgi_bench.cli.exit_codes import BAD_INPUT, FAILED, INTERRUPTED
+from tgi_bench.errors import InputError, LaunchError, TgiBenchError
+
+if TYPE_CHECKING:
+    from tgi_bench.cli.experiment_file import Request
+
+_run = click.argument("run", type=click.Path(path_type=Path))
+_results = click.option(
+    "--results",
+    type=click.Path(path_type=Path),
+    default=Path("results"),
+    show_default=True,
+    help="Folder that runs are kept in.",
+)
+
+
+def _experiment_request(command: Callable[..., None]) -> Callable[..., None]:
+    """EXPERIMENT and the options that change it, handed on as one `request`."""
+
+    @click.argument("experiment", type=click.Path(path_type=Path))
+    @click.option(
+        "--set",
+        "settings",
+        multiple=True,
+        metavar="KEY.PATH=VALUE",
+        help="Put a value in the experiment's place, as in batches.runs=3. Repeatable.",
+    )
+    @click.option(
+        "--only",
+        multiple=True,
+        metavar="NAME=V,V",
+        help="Keep these values of a variable argument, as in num_shard=1,2. Repeatable.",
+    )
+    @click.option(
+        "--launcher",
+        metavar="LAUNCHER",
+        help="docker, process, embedded or attach, instead of server.launcher.",
+    )
+    @functools.wraps(command)
+    def with_request(
+        experiment: Path,
+        settings: tuple[str, ...],
+        only: tuple[str, ...],
+        launcher: str | None,
+        **rest: object,
+    ) -> None:
+        from tgi_bench.cli.experiment_file import Request
+
+        command(Request(experiment, settings, only, launcher), **rest)
+
+    return with_request
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="tgi-bench")
+def cli() -> None:
+    """How fast is this text-generation-inference server, and whether to believe it.
+
+    Exit codes: 0 done, 1 a run failed, 2 bad input, 3 a result is INVALID, 130 interrupted.
+    """
+
+
+@cli.command()
+@_experiment_request
+@_results
+@click.option("--resume", is_flag=True, help="Go on with the newest unfinished run of this plan.")
+def sweep(request: Request, results: Path, resume: bool) -> None:
+    """Launch, drive, record and report every deployment of EXPERIMENT (a YAML file)."""
+    from tgi_bench.cli import sweep_command
+
+    sys.exit(sweep_command.run(request, results, resume))
+
+
+@cli.command()
+@_experiment_request
+def plan(request: Request) -> None:
+    """Print what a sweep of EXPERIMENT would run, with estimates; touch nothing."""
+    from tgi_bench.cli import plan_command
+
+    plan_command.run(request)
+
+
+@cli.command()
+@_run
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["md", "json", "csv"]),
+    default="md",
+    show_default=True,
+    help="md: report.md and a file for each num_shard.",
+)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    help="Folder to write into instead of the standard output.",
+)
+def report(run: Path, form: str, output: Path | None) -> None:
+    """Make the reports of RUN (its folder or its run.db) again."""
+    from tgi_bench.cli import report_command
+
+    sys.exit(report_command.run(run, form, output))
+
+
+@cli.command("import")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--name", help="Name of the run's experiment; the file's name by default.")
+@_results
+def import_(file: Path, name: str | None, results: Path) -> None:
+    """Read FILE, a published Markdown report, into a run of its own."""
+    from tgi_bench.cli import import_command
+
+    import_command.run(file, name, results)
+
+
+@cli.command()
+def schema() -> None:
+    """Print the JSON Schema of an experiment file."""
+    from tgi_bench.plan.experiment import json_schema
+
+    click.echo(json_schema(), nl=False)
+
+
+@cli.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+@click.option("--tgi-version", help="Whose arguments and behaviours to show; the newest known.")
+@click.option("--engine", default="simulated", show_default=True, help="What computes a step.")
+@click.option(
+    "--accelerator",
+    default="A100-40GB-SXM",
+    show_default=True,
+    help="Whose time and memory the simulated engine takes.",
+)
+@click.argument("launcher_arguments", nargs=-1, type=click.UNPROCESSED)
+def serve(
+    tgi_version: str | None, engine: str, accelerator: str, launcher_arguments: tuple[str, ...]
+) -> None:
+    """Run the embedded server: text-generation-launcher's arguments and wire protocols.
+
+    LAUNCHER_ARGUMENTS are those of that version, as in --model-id bigscience/bloomz-7b1-mt
+    --num-shard 2 --port 3000; each may also come from its environment variable. It listens on
+    127.0.0.1 unless --hostname says otherwise.
+    """
+    from tgi_bench.cli import serve_command
+
+    options = serve_command.EngineOptions(tgi_version, engine, accelerator)
+    sys.exit(serve_command.run(options, launcher_arguments, os.environ))
+
+
+def main() -> None:
+    """Run the command line and exit: the only place where an exception becomes a message."""
+    if sys.argv[1:2] != ["serve"]:
+        signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        cli.main(prog_name="tgi-bench", standalone_mode=False)
+    except click.exceptions.Exit as stop:
+        sys.exit(stop.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(BAD_INPUT)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:
+        # Whoever read our output has stopped; the interpreter must not try to flush into it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(FAILED)
+    except TgiBenchError as error:
+        click.echo(f"tgi-bench: {error}", err=True)
+        if isinstance(error, LaunchError):
+            for line in error.log_tail:
+                click.echo(f"  | {line}", err=True)
+        sys.exit(BAD_INPUT if isinstance(error, InputError) else FAILED)
+
+
+def _interrupt(_signal: int, _frame: object) -> None:
+    """SIGTERM ends as Ctrl-C does: servers are stopped and what there is is reported."""
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""`tgi-bench plan`: what would be run, in order, and what the estimate says of it."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+
+from tgi_bench.cli.durations import duration
+from tgi_bench.cli.estimates import TrialEstimate, estimates, why_unknown
+from tgi_bench.cli.experiment_file import Request
+from tgi_bench.plan.plan import BatchTrial, Deployment, LauncherKind, Plan
+
+GIB = 2**30
+
+
+def run(request: Request) -> None:
+    """Print the plan of an experiment."""
+    _, plan = request.load()
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=120)
+    known = estimates(plan)
+    _print_head(console, plan)
+    for number, deployment in enumerate(plan.deployments, start=1):
+        console.print()
+        _print_deployment(console, deployment, f"{number}/{len(plan.deployments)}")
+        trials = [t for t in plan.trials if t.deployment_id == deployment.deployment_id]
+        console.print(_trial_table(trials, known))
+    console.print()
+    _print_foot(console, plan, known)
+
+
+def _print_head(console: Console, plan: Plan) -> None:
+    console.print(f"experiment  {plan.experiment}", markup=False)
+    console.print(f"model       {plan.model}", markup=False)
+    console.print(f"plan        {plan.digest[:12]}", markup=False)
+    for override in plan.overrides:
+        console.print(f"override    {override.key_path}={override.value}", markup=False)
+
+
+def _print_deployment(console: Console, deployment: Deployment, position: str) -> None:
+    launcher = deployment.launcher.value
+    if deployment.launcher is LauncherKind.EMBEDDED:
+        launcher += f" ({deployment.embedded.engine}, {deployment.embedded.accelerator})"
+    elif deployment.image is not None:
+        launcher += f" {deployment.image}"
+    assumed = ", assumed" if deployment.version_assumed else ""
+    console.print(f"deployment {position}  {deployment.deployment_id}", style="bold", markup=False)
+    console.print(
+        f"  {launcher}, text-generation-inference {deployment.tgi_version}{assumed}", markup=False
+    )
+    given = " ".join(f"{a.name}={a.value}" for a in deployment.arguments if a.value is not None)
+    console.print(f"  {given or 'launcher arguments: defaults only'}", markup=False)
+
+
+def _trial_table(trials: list[BatchTrial], known: dict[str, TrialEstimate]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 2), header_style="")
+    for name in (
+        "Sequence",
+        "Decode",
+        "Batch",
+        "Runs",
+        "Prefill step",
+        "Decode step",
+        "Trial",
+        "Memory/device",
+        "Fits",
+    ):
+        table.add_column(name, justify="right", no_wrap=True)
+    for trial in trials:
+        sizes = (trial.sequence_length, trial.decode_length, trial.batch_size)
+        runs = f"{trial.warmups}+{trial.runs}"
+        table.add_row(*map(str, sizes), runs, *_estimated_cells(known.get(trial.trial_id)))
+    return table
+
+
+def _estimated_cells(estimate: TrialEstimate | None) -> tuple[str, ...]:
+    if estimate is None:
+        return ("-",) * 5
+    decode = "-" if estimate.decode_s is None else duration(estimate.decode_s)
+    return (
+        duration(estimate.prefill_s),
+        decode,
+        duration(estimate.total_s) if estimate.fits else "-",
+        f"{estimate.bytes_per_device / GIB:.1f} GiB",
+        "yes" if estimate.fits else "NO",
+    )
+
+
+def _print_foot(console: Console, plan: Plan, known: dict[str, TrialEstimate]) -> None:
+    fitting = [estimate for estimate in known.values() if estimate.fits]
+    console.print(f"{len(plan.deployments)} deployments, {len(plan.trials)} trials", markup=False)
+    if known:
+        accelerator = plan.deployments[0].embedded.accelerator
+        console.print(
+            f"estimated for {accelerator} (server.embedded.accelerator), not calibrated: "
+            f"{duration(sum(e.total_s for e in fitting))} of steps; "
+            f"{len(known) - len(fitting)} trials will not fit",
+            markup=False,
+            soft_wrap=True,
+        )
+    for reason in why_unknown(plan):
+        console.print(f"no estimate: {reason}", markup=False, soft_wrap=True)

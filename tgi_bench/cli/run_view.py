@@ -1,0 +1,70 @@
+"""A run's folder or run.db to the value that reports are made from, and reports to files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from tgi_bench.analysis.run import DeploymentRecord, Origin, Run, TrialSummary
+from tgi_bench.analysis.summary import summarise, summarise_published
+from tgi_bench.analysis.verdict import judge
+from tgi_bench.errors import ResultsError
+from tgi_bench.observation import TrialEnd
+from tgi_bench.plan.plan import BatchTrial, LauncherKind
+from tgi_bench.record.store import RunHeader, RunStore
+
+
+def load(path: Path) -> Run:
+    """The run of a folder or of a run.db, living or ended. Raises RunFileError."""
+    with RunStore.open(path, writable=False) as store:
+        header = store.header()
+        deployments = tuple(
+            DeploymentRecord(d, store.facts(d.deployment_id), store.failure(d.deployment_id))
+            for d in header.plan.deployments
+        )
+        origin = _origin(header, deployments)
+        ends = store.ends()
+        trials = tuple(
+            _summary(store, origin, trial, ends.get(trial.trial_id)) for trial in header.plan.trials
+        )
+        finished = store.finished()
+    return Run(
+        run_id=header.run_id,
+        plan=header.plan,
+        origin=origin,
+        environment=header.environment,
+        deployments=deployments,
+        trials=trials,
+        verdict=judge(header.plan, origin, deployments, trials, finished),
+        finished=finished,
+    )
+
+
+def _origin(header: RunHeader, deployments: tuple[DeploymentRecord, ...]) -> Origin:
+    if header.origin == "imported":
+        return Origin.IMPORTED
+    said = [record.facts.simulated for record in deployments if record.facts is not None]
+    # Where nothing has started yet, the plan says what would be.
+    planned = [r.deployment.launcher is LauncherKind.EMBEDDED for r in deployments]
+    return Origin.SIMULATED if any(said or planned) else Origin.MEASURED
+
+
+def _summary(
+    store: RunStore, origin: Origin, trial: BatchTrial, end: TrialEnd | None
+) -> TrialSummary:
+    if origin is Origin.IMPORTED:
+        return summarise_published(trial, store.published(trial.trial_id), end, trial.runs)
+    return summarise(trial, store.observations(trial.trial_id), end)
+
+
+def write_documents(folder: Path, documents: Mapping[str, str]) -> None:
+    """Write each text under its name; whoever reads one meanwhile sees the old or the new."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in documents.items():
+            part = folder / f".{name}.part"
+            part.write_text(text, encoding="utf-8")
+            os.replace(part, folder / name)
+    except OSError as error:
+        raise ResultsError(f"{folder}: reports cannot be written: {error.strerror}") from None

@@ -1,0 +1,197 @@
+"""What a sweep shows while it runs: lines, and on a terminal a status that stays below them.
+
+Both are written between runs only. Nothing is drawn by a thread: a redraw between a send and
+its reply would be part of the latency.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from tgi_bench.cli.durations import duration
+from tgi_bench.cli.estimates import TrialEstimate
+from tgi_bench.cli.remaining import Remaining
+from tgi_bench.errors import LaunchError
+from tgi_bench.observation import Outcome, Phase, ServerFacts, StepObservation, TrialEnd
+from tgi_bench.plan.plan import BatchTrial, Deployment, Plan
+
+_MARKS = {
+    Outcome.OK: "ok",
+    Outcome.OUT_OF_MEMORY: "OOM",
+    Outcome.SKIPPED: "skipped",
+    Outcome.REFUSED: "refused",
+    Outcome.TIMEOUT: "TIMEOUT",
+    Outcome.SHARD_DIED: "DIED",
+    Outcome.LAUNCH_FAILED: "NOT STARTED",
+    Outcome.FAILED: "FAILED",
+}
+_LOG_LINES = 10
+
+
+class PlainLines:
+    """One line for each thing that happens."""
+
+    def __init__(
+        self, console: Console, plan: Plan, estimates: Mapping[str, TrialEstimate], done: int
+    ) -> None:
+        self._console = console
+        self._total = len(plan.trials)
+        self._done = done
+        self.remaining = Remaining(plan, estimates)
+        self._began_ns = 0
+        self._last = ""
+
+    def skip_done(self, trials: Sequence[BatchTrial]) -> None:
+        """These have their end from before."""
+        for trial in trials:
+            self.remaining.ended(trial, None)
+
+    def launching(self, deployment: Deployment) -> None:
+        """A server is about to be started."""
+        self._say(f"starting {deployment.deployment_id} ({deployment.launcher})")
+
+    def ready(self, deployment: Deployment, facts: ServerFacts) -> None:
+        """It is ready."""
+        kind = "simulated, " if facts.simulated else ""
+        self._say(
+            f"ready    {deployment.deployment_id} ({kind}in {duration(facts.ready_ns / 1e9)})"
+        )
+
+    def launch_failed(self, deployment: Deployment, error: LaunchError) -> None:
+        """It did not become ready."""
+        self._say(f"NOT STARTED {deployment.deployment_id}: {error}")
+        for line in error.log_tail[-_LOG_LINES:]:
+            self._say(f"  | {line}")
+
+    def trial_begins(self, trial: BatchTrial) -> None:
+        """The first warm-up is next."""
+        self._began_ns = time.monotonic_ns()
+        self._last = ""
+
+    def run_ended(self, trial: BatchTrial, observations: Sequence[StepObservation]) -> None:
+        """Keep the last latencies for the trial's line."""
+        self._last = latencies(observations) or self._last
+
+    def trial_ended(self, trial: BatchTrial, end: TrialEnd) -> None:
+        """A trial has its end."""
+        took_s = (time.monotonic_ns() - self._began_ns) / 1e9 if end.outcome is Outcome.OK else None
+        self.remaining.ended(trial, took_s)
+        self._done += 1
+        detail = self._last if end.outcome is Outcome.OK else end.reason
+        self._say(
+            f"{self._position()} {_MARKS[end.outcome]:<8} {trial.trial_id}  {detail}{self._left()}"
+        )
+
+    def _position(self) -> str:
+        width = len(str(self._total))
+        return f"[{self._done:>{width}}/{self._total}]"
+
+    def _left(self) -> str:
+        seconds = self.remaining.seconds()
+        return (
+            "" if seconds is None or not self.remaining.trials else f"  (~{duration(seconds)} left)"
+        )
+
+    def _say(self, line: str) -> None:
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+class LiveScreen:
+    """The same lines above, and below them what runs now. Use it as a context manager."""
+
+    def __init__(
+        self, console: Console, plan: Plan, estimates: Mapping[str, TrialEstimate], done: int
+    ) -> None:
+        self._lines = PlainLines(console, plan, estimates, done)
+        self._plan = plan
+        self._now: list[str] = []
+        self._live = Live(console=console, auto_refresh=False, transient=True)
+
+    def __enter__(self) -> LiveScreen:
+        self._live.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._live.__exit__(kind, error, trace)
+
+    def skip_done(self, trials: Sequence[BatchTrial]) -> None:
+        """These have their end from before."""
+        self._lines.skip_done(trials)
+
+    def launching(self, deployment: Deployment) -> None:
+        """A server is about to be started."""
+        self._lines.launching(deployment)
+        self._draw(f"starting {deployment.deployment_id}", "")
+
+    def ready(self, deployment: Deployment, facts: ServerFacts) -> None:
+        """It is ready."""
+        self._lines.ready(deployment, facts)
+
+    def launch_failed(self, deployment: Deployment, error: LaunchError) -> None:
+        """It did not become ready."""
+        self._lines.launch_failed(deployment, error)
+
+    def trial_begins(self, trial: BatchTrial) -> None:
+        """The first warm-up is next."""
+        self._lines.trial_begins(trial)
+        self._draw(trial.trial_id, _next_run(trial, -1))
+
+    def run_ended(self, trial: BatchTrial, observations: Sequence[StepObservation]) -> None:
+        """One warm-up or run is over: show it, and what comes next."""
+        self._lines.run_ended(trial, observations)
+        if observations:
+            following = _next_run(trial, observations[0].run_index)
+            self._draw(trial.trial_id, f"{following}   last: {latencies(observations)}")
+
+    def trial_ended(self, trial: BatchTrial, end: TrialEnd) -> None:
+        """A trial has its end."""
+        self._lines.trial_ended(trial, end)
+
+    def _draw(self, what: str, detail: str) -> None:
+        total = len(self._plan.trials)
+        left = self._lines.remaining.trials
+        bar = Table.grid(padding=(0, 2))
+        seconds = self._lines.remaining.seconds()
+        bar.add_row(
+            ProgressBar(total=total, completed=total - left, width=30),
+            Text(f"{total - left}/{total} trials"),
+            Text("" if seconds is None else f"about {duration(seconds)} left"),
+        )
+        parts: list[RenderableType] = [Text(""), bar, Text(f"now: {what}", style="bold")]
+        if detail:
+            parts.append(Text(f"     {detail}"))
+        self._live.update(Group(*parts), refresh=True)
+
+
+def latencies(observations: Sequence[StepObservation]) -> str:
+    """ "prefill 139.8 ms, decode 28.8 ms": of one run, the decode steps' mean; "" for none."""
+    ok = [o for o in observations if o.outcome is Outcome.OK]
+    prefill = [o.latency_ns for o in ok if o.phase is Phase.PREFILL]
+    decode = [o.latency_ns for o in ok if o.phase is Phase.DECODE]
+    parts = []
+    if prefill:
+        parts.append(f"prefill {duration(prefill[0] / 1e9)}")
+    if decode:
+        parts.append(f"decode {duration(sum(decode) / len(decode) / 1e9)}")
+    return ", ".join(parts)
+
+
+def _next_run(trial: BatchTrial, ended: int) -> str:
+    following = ended + 1
+    if following < trial.warmups:
+        return f"warm-up {following + 1} of {trial.warmups}"
+    run = following - trial.warmups
+    return f"run {run + 1} of {trial.runs}" if run < trial.runs else f"{trial.runs} runs done"

@@ -1,0 +1,147 @@
+"""`tgi-bench serve`: a launcher's command line to the embedded server's configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tgi_bench.errors import InputError
+from tgi_bench.estimate.accelerator import accelerator
+from tgi_bench.estimate.model import model_shape
+from tgi_bench.plan.launcher_args import (
+    NEWEST,
+    LauncherSettings,
+    SettingValue,
+    arguments_of,
+    debug_form,
+    parse_command_line,
+    parse_version,
+)
+from tgi_bench.server.config import EngineConfig, RouterLimits, ServerConfig
+
+LOCAL = "127.0.0.1"
+_UNNAMED_POSITIONS = 4096
+"""Stands for a model's max_position_embeddings where newer launchers take their default of
+max_total_tokens from it: the simulated engine has no such limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """The options that are the embedded server's own. tgi_version: None is the newest known."""
+
+    tgi_version: str | None
+    engine: str
+    accelerator: str
+
+
+def run(options: EngineOptions, arguments: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Serve until told to stop; returns the launcher's exit code."""
+    from tgi_bench.server.launcher import run as run_server
+
+    return run_server(configuration(options, arguments, environ))
+
+
+def configuration(
+    options: EngineOptions, arguments: Sequence[str], environ: Mapping[str, str]
+) -> ServerConfig:
+    """What the embedded server is told; raises InputError with one sentence."""
+    if options.engine != "simulated":
+        raise InputError(f"--engine {options.engine}: unknown; allowed: simulated")
+    version = options.tgi_version or NEWEST
+    parsed = parse_version(version)
+    # TGI listens on 0.0.0.0, and takes HOSTNAME, which shells set, for the address to bind.
+    settings = parse_command_line(version, arguments, {**environ, "HOSTNAME": LOCAL})
+    reader = _Reader(settings)
+    accelerator(options.accelerator)
+    model_shape(reader.text("model_id"))
+    return ServerConfig(
+        tgi_version=(parsed[0], parsed[1], parsed[2]),
+        hostname=reader.optional_text("hostname") or LOCAL,
+        port=reader.integer("port"),
+        shard_uds_path=reader.text("shard_uds_path"),
+        json_output=reader.flag("json_output"),
+        api_key=reader.optional_text("api_key"),
+        engine=_engine(options, reader),
+        limits=_limits(reader),
+        printed_arguments=debug_form(version, settings),
+    )
+
+
+def _engine(options: EngineOptions, reader: _Reader) -> EngineConfig:
+    return EngineConfig(
+        engine=options.engine,
+        accelerator=options.accelerator,
+        model_id=reader.text("model_id"),
+        num_shard=reader.optional_integer("num_shard") or 1,
+        quantize=reader.optional_text("quantize"),
+        dtype=reader.optional_text("dtype"),
+        memory_fraction=reader.number("cuda_memory_fraction", 1.0),
+    )
+
+
+def _limits(reader: _Reader) -> RouterLimits:
+    input_given = reader.optional_integer("max_input_tokens") or reader.optional_integer(
+        "max_input_length"
+    )
+    total = reader.optional_integer("max_total_tokens") or (
+        max(_UNNAMED_POSITIONS, (input_given or 0) + 1)
+    )
+    max_input = input_given or total - 1
+    return RouterLimits(
+        max_concurrent_requests=reader.integer("max_concurrent_requests"),
+        max_best_of=reader.integer("max_best_of"),
+        max_stop_sequences=reader.integer("max_stop_sequences"),
+        max_top_n_tokens=reader.optional_integer("max_top_n_tokens") or 0,
+        max_input_tokens=max_input,
+        max_total_tokens=total,
+        max_batch_prefill_tokens=(
+            reader.optional_integer("max_batch_prefill_tokens")
+            or max(_UNNAMED_POSITIONS, max_input)
+        ),
+        max_batch_total_tokens=reader.optional_integer("max_batch_total_tokens"),
+        max_batch_size=reader.optional_integer("max_batch_size"),
+        max_client_batch_size=reader.optional_integer("max_client_batch_size") or 4,
+        waiting_served_ratio=reader.number("waiting_served_ratio", 1.2),
+        max_waiting_tokens=reader.integer("max_waiting_tokens"),
+        payload_limit_bytes=reader.optional_integer("payload_limit") or 2_000_000,
+        validation_workers=reader.optional_integer("validation_workers") or 2,
+        enable_prefill_logprobs=reader.flag("enable_prefill_logprobs"),
+    )
+
+
+class _Reader:
+    """Typed access to settings; an argument that the version lacks reads as not given."""
+
+    def __init__(self, settings: LauncherSettings) -> None:
+        self._settings = settings
+        self._known = {spec.name for spec in arguments_of(settings.version)}
+
+    def _value(self, name: str) -> SettingValue:
+        return self._settings.value(name) if name in self._known else None
+
+    def optional_text(self, name: str) -> str | None:
+        value = self._value(name)
+        return value if isinstance(value, str) else None
+
+    def text(self, name: str) -> str:
+        value = self.optional_text(name)
+        if value is None:
+            raise InputError(f"--{name.replace('_', '-')} is needed")
+        return value
+
+    def optional_integer(self, name: str) -> int | None:
+        value = self._value(name)
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+    def integer(self, name: str) -> int:
+        value = self.optional_integer(name)
+        if value is None:
+            raise InputError(f"--{name.replace('_', '-')} is needed")
+        return value
+
+    def number(self, name: str, default: float) -> float:
+        value = self._value(name)
+        return float(value) if isinstance(value, int | float) else default
+
+    def flag(self, name: str) -> bool:
+        return self._value(name) is True

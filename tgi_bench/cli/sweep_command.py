@@ -1,0 +1,99 @@
+"""`tgi-bench sweep`: from a YAML file to reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rich.console import Console
+
+from tgi_bench.analysis.run import Run
+from tgi_bench.cli.estimates import estimates, require_for_embedded
+from tgi_bench.cli.exit_codes import FAILED, INTERRUPTED, INVALID
+from tgi_bench.cli.experiment_file import Request
+from tgi_bench.cli.run_view import load, write_documents
+from tgi_bench.cli.screen import LiveScreen, PlainLines
+from tgi_bench.cli.summary_table import print_summary
+from tgi_bench.launch.launcher import require_startable
+from tgi_bench.launch.orphans import end_orphans
+from tgi_bench.observation import Outcome
+from tgi_bench.plan.experiment import to_json
+from tgi_bench.plan.plan import Plan
+from tgi_bench.record.environment import capture
+from tgi_bench.record.runs import RunLock, new_run_dir, newest_unfinished
+from tgi_bench.record.store import RunHeader, RunStore
+from tgi_bench.report.documents import documents
+from tgi_bench.sweep import Sweep
+
+_FINE = (Outcome.OK, Outcome.OUT_OF_MEMORY, Outcome.SKIPPED, Outcome.REFUSED)
+
+
+def run(request: Request, results: Path, resume: bool) -> int:
+    """Run the sweep, or go on with one, and write its reports; returns the exit code."""
+    experiment, plan = request.load()
+    for deployment in plan.deployments:
+        require_startable(deployment)
+    require_for_embedded(plan)
+    console = Console(highlight=False)
+    for orphan in end_orphans():
+        console.print(f"ended a server that a killed sweep had left: {orphan}", markup=False)
+    if resume:
+        run_dir = newest_unfinished(results, plan.experiment, plan.digest)
+        if run_dir is None:
+            console.print(f"no unfinished run of this plan below {results / plan.experiment}")
+            return 0
+    else:
+        run_dir = new_run_dir(results, plan.experiment, plan.digest)
+        RunStore.create(run_dir, _header(run_dir.name, to_json(experiment), plan)).close()
+    return _run(run_dir, plan, console)
+
+
+def _header(run_id: str, experiment_json: str, plan: Plan) -> RunHeader:
+    return RunHeader(
+        run_id=run_id,
+        experiment_json=experiment_json,
+        plan=plan,
+        origin="measured",
+        environment=capture(),
+        created_utc=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    )
+
+
+def _run(run_dir: Path, plan: Plan, console: Console) -> int:
+    interrupted = False
+    with RunLock(run_dir), RunStore.open(run_dir, writable=True) as store:
+        done = store.ends()
+        if done:
+            console.print(f"{len(done)} of {len(plan.trials)} trials have their end already")
+        console.print(f"run      {run_dir}", markup=False, soft_wrap=True)
+        with _watcher(console, plan, len(done)) as watcher:
+            watcher.skip_done([trial for trial in plan.trials if trial.trial_id in done])
+            try:
+                Sweep(plan, store, run_dir, watcher).run()
+            except KeyboardInterrupt:
+                interrupted = True
+    seen = load(run_dir)
+    write_documents(run_dir, documents(seen))
+    print_summary(console, seen)
+    if interrupted:
+        console.print("interrupted; go on with the same command and --resume", markup=False)
+    console.print(f"report   {run_dir / 'report.md'}", markup=False, soft_wrap=True)
+    return INTERRUPTED if interrupted else _exit_code(seen)
+
+
+@contextmanager
+def _watcher(console: Console, plan: Plan, done: int) -> Iterator[PlainLines | LiveScreen]:
+    known = estimates(plan)
+    if not console.is_terminal:
+        yield PlainLines(console, plan, known, done)
+        return
+    with LiveScreen(console, plan, known, done) as screen:
+        yield screen
+
+
+def _exit_code(run: Run) -> int:
+    if any(t.end is not None and t.end.outcome not in _FINE for t in run.trials):
+        return FAILED
+    return 0 if run.verdict.valid else INVALID

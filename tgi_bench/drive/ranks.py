@@ -1,0 +1,216 @@
+"""One connection to every rank of a server; a call goes to all of them at once.
+
+Requests and replies are bytes here, so that a timed call holds no protobuf work of ours:
+a payload is encoded once, before the clock starts, whatever the number of ranks.
+"""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import grpc
+
+from tgi_bench.errors import StepError
+from tgi_bench.observation import Outcome
+from tgi_bench.wire import codec
+from tgi_bench.wire.messages import Info, Protocol
+
+CONTROL_TIMEOUT_S = 30.0
+"""For calls that compute nothing. Long, because a shard answers them only between steps."""
+
+_GRACE_S = 2.0  # how long the other ranks may still answer once one of them has failed
+_OPTIONS = [
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    # The socket is local: a proxy from the environment must not be asked.
+    ("grpc.enable_http_proxy", 0),
+]
+_OUT_OF_MEMORY = ("out of memory", "Out of available cache blocks", "Not enough memory to handle")
+
+_Call: TypeAlias = "grpc.UnaryUnaryMultiCallable[bytes, bytes]"
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What all ranks answered to one call, by shard_rank, and when it was sent and ended."""
+
+    sent_ns: int
+    ended_ns: int
+    payloads: tuple[bytes, ...]
+
+
+class RankError(StepError):
+    """A call failed on at least one rank; knows when it was sent and when that was known."""
+
+    def __init__(self, outcome: Outcome, reason: str, sent_ns: int, ended_ns: int) -> None:
+        super().__init__(outcome, reason)
+        self.sent_ns = sent_ns
+        self.ended_ns = ended_ns
+
+
+class Ranks:
+    """Open connections to all ranks of one server. A context manager; closes them."""
+
+    def __init__(self, protocol: Protocol, channels: tuple[grpc.Channel, ...]) -> None:
+        self.protocol = protocol
+        self._channels = channels
+        self._prefill = self._calls("Prefill")
+        self._decode = self._calls("Decode")
+
+    @classmethod
+    def connect(cls, master_socket: Path, timeout_s: float = CONTROL_TIMEOUT_S) -> Ranks:
+        """Find the protocol version and the other ranks by asking rank 0.
+
+        Raises StepError where nobody answers, or in no known version.
+        """
+        master = _channel(str(master_socket))
+        try:
+            protocol, urls = _discover(master, master_socket, timeout_s)
+        finally:
+            master.close()
+        return cls(protocol, tuple(_channel(url.removeprefix("unix://")) for url in urls))
+
+    def __enter__(self) -> Ranks:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for channel in self._channels:
+            channel.close()
+
+    def __len__(self) -> int:
+        return len(self._channels)
+
+    def prefill(self, payload: bytes, timeout_s: float) -> Reply:
+        """Prefill on every rank; raises RankError."""
+        return _call_all(self._prefill, payload, timeout_s)
+
+    def decode(self, payload: bytes, timeout_s: float) -> Reply:
+        """Decode on every rank; raises RankError."""
+        return _call_all(self._decode, payload, timeout_s)
+
+    def clear_cache(self, batch_id: int, timeout_s: float) -> None:
+        """Forget one batch on every rank; raises RankError."""
+        payload = codec.encode_clear_cache(self.protocol, batch_id)
+        _call_all(self._calls("ClearCache"), payload, timeout_s)
+
+    def info(self) -> Info:
+        """What rank 0 says of itself; raises RankError."""
+        reply = _call_all(self._calls("Info")[:1], codec.EMPTY, CONTROL_TIMEOUT_S)
+        return codec.decode_info(self.protocol, reply.payloads[0])
+
+    def answer(self, timeout_s: float) -> bool:
+        """True where every rank answers Health within the time."""
+        try:
+            _call_all(self._calls("Health"), codec.EMPTY, timeout_s)
+        except RankError:
+            return False
+        return True
+
+    def _calls(self, rpc: str) -> tuple[_Call, ...]:
+        return tuple(_call(channel, self.protocol, rpc) for channel in self._channels)
+
+
+def _channel(path: str) -> grpc.Channel:
+    return grpc.insecure_channel(f"unix:{path}", options=_OPTIONS)
+
+
+def _call(channel: grpc.Channel, protocol: Protocol, rpc: str) -> _Call:
+    # No serializer and no deserializer: bytes in, bytes out.
+    return channel.unary_unary(protocol.method(rpc), None, None)
+
+
+def _discover(
+    master: grpc.Channel, socket: Path, timeout_s: float
+) -> tuple[Protocol, tuple[str, ...]]:
+    for protocol in (Protocol.V3, Protocol.V2, Protocol.V1):
+        try:
+            payload = _call(master, protocol, "ServiceDiscovery")(codec.EMPTY, timeout=timeout_s)
+        except grpc.RpcError as error:
+            if error.code() == grpc.StatusCode.UNIMPLEMENTED:
+                continue
+            outcome, reason = _classify(error.code(), error.details())
+            raise StepError(outcome, f"no shard answers on {socket}: {reason}") from error
+        urls = codec.decode_discovery(protocol, payload)
+        if not urls:
+            raise StepError(Outcome.FAILED, f"the shard on {socket} names no ranks")
+        return protocol, urls
+    raise StepError(Outcome.FAILED, f"the shard on {socket} answers none of generate.v3, v2 and v1")
+
+
+def _call_all(calls: tuple[_Call, ...], payload: bytes, timeout_s: float) -> Reply:
+    if len(calls) == 1:
+        return _call_one(calls[0], payload, timeout_s)
+    done: queue.SimpleQueue[int] = queue.SimpleQueue()
+    sent_ns = time.monotonic_ns()
+    futures = [call.future(payload, timeout=timeout_s) for call in calls]
+    for rank, future in enumerate(futures):
+        future.add_done_callback(_putter(done, rank))
+    for _ in futures:
+        rank = done.get()
+        if futures[rank].code() is not grpc.StatusCode.OK:
+            ended_ns = time.monotonic_ns()
+            outcome, reason = _first_cause(futures, rank, done)
+            raise RankError(outcome, reason, sent_ns, ended_ns)
+    ended_ns = time.monotonic_ns()
+    return Reply(sent_ns, ended_ns, tuple(future.result() for future in futures))
+
+
+def _call_one(call: _Call, payload: bytes, timeout_s: float) -> Reply:
+    # A blocking call polls in this thread; a future would add a thread switch to the latency.
+    sent_ns = time.monotonic_ns()
+    try:
+        reply = call(payload, timeout=timeout_s)
+    except grpc.RpcError as error:
+        ended_ns = time.monotonic_ns()
+        outcome, reason = _classify(error.code(), error.details())
+        raise RankError(outcome, reason, sent_ns, ended_ns) from error
+    return Reply(sent_ns, time.monotonic_ns(), (reply,))
+
+
+def _putter(done: queue.SimpleQueue[int], rank: int) -> Callable[[object], None]:
+    return lambda _: done.put(rank)
+
+
+def _first_cause(
+    futures: list[grpc.CallFuture[bytes]], failed: int, done: queue.SimpleQueue[int]
+) -> tuple[Outcome, str]:
+    """The failure that says most: out of memory on one rank ends the others in other ways.
+
+    The other ranks wait for a collective that will never come, so they are given a moment
+    and then cancelled.
+    """
+    deadline = time.monotonic() + _GRACE_S
+    ended = {failed}
+    while len(ended) < len(futures) and (left := deadline - time.monotonic()) > 0:
+        try:
+            ended.add(done.get(timeout=left))
+        except queue.Empty:
+            break
+    for future in futures:
+        future.cancel()  # type: ignore[no-untyped-call]  # the stubs leave it so
+    causes = [
+        (*_classify(futures[rank].code(), futures[rank].details()), rank)
+        for rank in sorted(ended | {r for r, f in enumerate(futures) if f.done()})
+        if futures[rank].code() not in (grpc.StatusCode.OK,)
+    ]
+    causes.sort(key=lambda cause: cause[0] is not Outcome.OUT_OF_MEMORY)
+    outcome, reason, rank = causes[0]
+    return outcome, f"shard_rank {rank}: {reason}"
+
+
+def _classify(code: grpc.StatusCode, details: str | None) -> tuple[Outcome, str]:
+    text = " ".join((details or "").split()) or "no details"
+    if any(mark in text for mark in _OUT_OF_MEMORY):
+        return Outcome.OUT_OF_MEMORY, text
+    match code:
+        case grpc.StatusCode.DEADLINE_EXCEEDED:
+            return Outcome.TIMEOUT, "no answer within the time allowed (batches.step_timeout_s)"
+        case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.CANCELLED:
+            return Outcome.SHARD_DIED, f"{code.name}: {text}"
+        case _:
+            return Outcome.FAILED, f"{code.name}: {text}"

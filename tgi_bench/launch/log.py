@@ -1,0 +1,166 @@
+"""Reading a launcher's log: tracing's compact lines, coloured or not, or JSON lines.
+
+Whatever stands in a log, nothing here raises. Lines and causes: the public repository
+huggingface/text-generation-inference, launcher/src/main.rs and router/src.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from tgi_bench.launch.args_line import parse_args
+
+_COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_NO_CAPACITY = "Model does not support automatic max batch total tokens"
+_CAPACITY = re.compile(r"Setting max batch total tokens to (\d{1,18})\b")
+_LISTENING = re.compile(r"\bListening on (?:http://)?([A-Za-z0-9.\[\]:-]+:\d{1,5})\b")
+_SENTENCE_CHARACTERS = 300
+_LINES_SEARCHED = 400
+
+_CAUSES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
+    (re.compile(pattern), sentence)
+    for pattern, sentence in (
+        (r"((?:CUDA|HIP|XPU) out of memory\. Tried to allocate [\d.]+ \w+)", "{0}"),
+        (
+            r"Not enough memory to handle (\d+) (?:total|prefill) tokens",
+            "the device has not enough memory to handle {0} prefill tokens: "
+            "lower max_batch_prefill_tokens",
+        ),
+        (
+            r"[Ss]hard process was signaled to shutdown with signal 9\b",
+            "a shard was killed with signal 9, as the host does when it runs out of memory",
+        ),
+        (
+            r"((?:[Aa]ddress already in use|AddrInUse|EADDRINUSE).*)",
+            "its port or socket is in use already: {0}",
+        ),
+        (r'NotEnoughCUDADevices\("?(.*?)"?\)', "too few GPUs: {0}"),
+        (r'ArgumentValidation\("?(.*?)"?\)', "the launcher refused its arguments: {0}"),
+        (
+            r"^error: ((?:unexpected argument|invalid value|Found argument|Invalid value"
+            r"|the following required|the argument|a value is required|unrecognized).*)",
+            "the launcher refused its arguments: {0}",
+        ),
+        (
+            r"(?:GatedRepoError|gated repo)(.*)",
+            "the model is gated: access needs a token that may read it",
+        ),
+        (
+            r"(RepositoryNotFoundError|RevisionNotFoundError|EntryNotFoundError)",
+            "the model was not found ({0})",
+        ),
+        (r"Download encountered an error:\s*(.*)", "the model could not be downloaded: {0}"),
+        (r"\b[Ss]hard (\d+) failed to start", "shard {0} failed to start"),
+        (r"\b[Ss]hard (\d+) crashed", "shard {0} crashed"),
+        (r"\b(Webserver Crashed|WebserverFailed|WebserverCannotStart)\b", "its webserver crashed"),
+        (r"^Error: (.+)", "it ended with: {0}"),
+    )
+)
+"""The most telling first: a shard that ran out of memory also makes a crashed shard."""
+
+
+def messages(lines: Sequence[str]) -> tuple[str, ...]:
+    """What each line says: without colours; of a JSON line its message."""
+    return tuple(_message(line) for line in lines)
+
+
+def arguments_in_effect(lines: Sequence[str]) -> tuple[tuple[str, str], ...] | None:
+    """Name and text of each argument of the `Args {...}` line; None where there is none."""
+    return parse_args("\n".join(messages(lines)))
+
+
+def capacity_tokens(lines: Sequence[str]) -> int | None:
+    """N of the last "Setting max batch total tokens to N"; None where no line says so.
+
+    None too for a padded model, whose N is a budget of the router and no room of the shards.
+    """
+    capacity, padded = None, False
+    for message in messages(lines):
+        if _NO_CAPACITY in message:
+            padded = True
+        elif match := _CAPACITY.search(message):
+            capacity, padded = (None if padded else int(match[1])), False
+    return capacity
+
+
+def listening_on(lines: Sequence[str]) -> str | None:
+    """host:port of the last "Listening on host:port"; None where no line says so."""
+    for message in reversed(messages(lines)):
+        match = _LISTENING.search(message)
+        if match:
+            return match[1]
+    return None
+
+
+def fatal_cause(lines: Sequence[str]) -> str | None:
+    """Why the server ended, in one sentence; None where the log does not say."""
+    last = messages(lines[-_LINES_SEARCHED:])
+    for pattern, sentence in _CAUSES:
+        for message in reversed(last):
+            for line in message.splitlines():
+                match = pattern.search(line)
+                if match:
+                    cause = sentence.format(*(group.strip() for group in match.groups()))
+                    return cause[:_SENTENCE_CHARACTERS].rstrip(": ")
+    return None
+
+
+class LogFile:
+    """The lines that one server wrote to its log file, read on as they are written.
+
+    begin: the offset in bytes of this server's first line; earlier lines are of earlier starts.
+    """
+
+    def __init__(self, path: Path, begin: int) -> None:
+        self.path = path
+        self._offset = begin
+        self._lines: list[str] = []
+        self._unended = b""
+
+    def lines(self) -> tuple[str, ...]:
+        """All lines so far, oldest first, with a last one that has no line end yet."""
+        self.read_on()
+        unended = (_decoded(self._unended),) if self._unended else ()
+        return (*self._lines, *unended)
+
+    def read_on(self) -> tuple[str, ...]:
+        """The whole lines that were written since the last call; () where the file is gone."""
+        try:
+            with self.path.open("rb") as stream:
+                stream.seek(self._offset)
+                data = stream.read()
+        except OSError:
+            return ()
+        self._offset += len(data)
+        *whole, self._unended = (self._unended + data).split(b"\n")
+        new = [_decoded(line) for line in whole]
+        self._lines.extend(new)
+        return tuple(new)
+
+    def tail(self, count: int) -> tuple[str, ...]:
+        """The last lines, oldest first."""
+        return self.lines()[-count:] if count > 0 else ()
+
+
+def _decoded(line: bytes) -> str:
+    return line.decode("utf-8", "replace").rstrip("\r")
+
+
+def _message(line: str) -> str:
+    plain = _COLOUR.sub("", line)
+    if not plain.lstrip().startswith("{"):
+        return plain
+    try:
+        entry: object = json.loads(plain)
+    except (ValueError, RecursionError):
+        return plain
+    match entry:
+        case {"fields": {"message": str(message)}}:
+            return message
+        case {"message": str(message)}:
+            return message
+        case _:
+            return plain

@@ -1,0 +1,177 @@
+"""An experiment to its plan: constant x variable, then a trial for each batch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from hashlib import sha256
+
+from tgi_bench.errors import ExperimentError, InputError, Problem
+from tgi_bench.plan.deployment_id import deployment_id
+from tgi_bench.plan.experiment import BatchKeys, Experiment, SamplingKeys
+from tgi_bench.plan.launcher_args import NEWEST, check, parse_version, version_of_image
+from tgi_bench.plan.matrix import Combination, combinations
+from tgi_bench.plan.plan import (
+    BatchTrial,
+    Deployment,
+    EmbeddedOptions,
+    LauncherArgument,
+    LauncherKind,
+    Override,
+    Plan,
+    Sampling,
+)
+
+MOST_TRIALS = 100_000
+
+
+def expand(
+    experiment: Experiment, only: Sequence[str] = (), overrides: Sequence[Override] = ()
+) -> Plan:
+    """The plan of an experiment: a pure function, with the same ids and digest everywhere.
+
+    only: "num_shard=1,2" keeps these values of a variable argument; each is recorded as an
+    override. Raises ExperimentError: arguments that this version's launcher does not take, an
+    image that is missing, a matrix that is empty or too large.
+    """
+    version, assumed = _version(experiment)
+    chosen, restrictions = combinations(experiment.server, version, only)
+    _check_arguments(experiment, version, chosen)
+    _check_launcher(experiment, len(chosen))
+    deployments = tuple(_deployment(experiment, c, version, assumed) for c in chosen)
+    trials = _trials(experiment.batches, deployments)
+    return Plan(
+        experiment=experiment.experiment,
+        model=experiment.model,
+        deployments=deployments,
+        trials=trials,
+        overrides=(*overrides, *restrictions),
+        digest=_digest(experiment, deployments, trials),
+    )
+
+
+def _version(experiment: Experiment) -> tuple[str, bool]:
+    """TGI's version, and whether it had to be assumed."""
+    server = experiment.server
+    tagged = version_of_image(server.image) if server.image else None
+    if (
+        server.version
+        and tagged
+        and _parsed("server.version", server.version) != _parsed("server.image", tagged)
+    ):
+        message = f"`{server.version}` is not what the image's tag says: {tagged}"
+        raise ExperimentError(Problem("server.version", message))
+    if server.version:
+        return _parsed("server.version", server.version), False
+    if tagged:
+        return _parsed("server.image", tagged), False
+    return NEWEST, True
+
+
+def _parsed(key_path: str, text: str) -> str:
+    try:
+        return str(parse_version(text))
+    except InputError as error:
+        raise ExperimentError(Problem(key_path, str(error))) from None
+
+
+def _check_arguments(experiment: Experiment, version: str, chosen: Sequence[Combination]) -> None:
+    """Every problem of every combination, once."""
+    constant = tuple(experiment.server.constant.items())
+    found: dict[Problem, None] = {}
+    for combination in chosen:
+        paths = {name: f"server.constant.{name}" for name, _ in constant}
+        names = (name for name, _ in combination.values)
+        paths.update(zip(names, combination.key_paths, strict=True))
+        for problem in check(version, (*constant, *combination.values)):
+            # A rule may name an argument that was left at its default.
+            key_path = paths.get(problem.key_path, f"server.constant.{problem.key_path}")
+            found[Problem(key_path, problem.message)] = None
+    if found:
+        raise ExperimentError(*found)
+
+
+def _check_launcher(experiment: Experiment, deployments: int) -> None:
+    match LauncherKind(experiment.server.launcher):
+        case LauncherKind.DOCKER if experiment.server.image is None:
+            message = "is missing: the launcher `docker` needs the container image to run"
+            raise ExperimentError(Problem("server.image", message))
+        case LauncherKind.ATTACH if deployments > 1:
+            message = (
+                f"gives {deployments} deployments, but the launcher `attach` drives one server "
+                "as it runs: give one value each, or choose with --only"
+            )
+            raise ExperimentError(Problem("server.variable", message))
+        case _:
+            return
+
+
+def _deployment(
+    experiment: Experiment, combination: Combination, version: str, assumed: bool
+) -> Deployment:
+    server = experiment.server
+    constant = (LauncherArgument(name, value, False) for name, value in server.constant.items())
+    variable = (LauncherArgument(name, value, True) for name, value in combination.values)
+    return Deployment(
+        deployment_id=deployment_id(combination.values),
+        launcher=LauncherKind(server.launcher),
+        model=experiment.model,
+        image=server.image,
+        tgi_version=version,
+        version_assumed=assumed,
+        arguments=(*constant, *variable),
+        embedded=EmbeddedOptions(server.embedded.engine, server.embedded.accelerator),
+        ready_timeout_s=server.ready_timeout_s,
+    )
+
+
+def _trials(batches: BatchKeys, deployments: Sequence[Deployment]) -> tuple[BatchTrial, ...]:
+    count = len(deployments) * len(batches.sequence_length) * len(batches.batch_size)
+    if count > MOST_TRIALS:
+        message = f"gives {count} trials; at most {MOST_TRIALS} are taken"
+        raise ExperimentError(Problem("batches", message))
+    sampling = _sampling(batches.sampling)
+    return tuple(
+        BatchTrial(
+            trial_id=f"{deployment.deployment_id}/s{length}-d{batches.decode_length}-b{size}",
+            deployment_id=deployment.deployment_id,
+            batch_size=size,
+            sequence_length=length,
+            decode_length=batches.decode_length,
+            runs=batches.runs,
+            warmups=batches.warmups,
+            sampling=sampling,
+            step_timeout_s=batches.step_timeout_s,
+            prompt_seed=batches.prompt_seed,
+        )
+        for deployment in deployments
+        for length in batches.sequence_length
+        for size in sorted(batches.batch_size)
+    )
+
+
+def _sampling(keys: SamplingKeys) -> Sampling:
+    return Sampling(
+        do_sample=keys.do_sample,
+        temperature=keys.temperature,
+        top_k=keys.top_k,
+        top_p=keys.top_p,
+        typical_p=keys.typical_p,
+        repetition_penalty=keys.repetition_penalty,
+        watermark=keys.watermark,
+    )
+
+
+def _digest(
+    experiment: Experiment, deployments: Sequence[Deployment], trials: Sequence[BatchTrial]
+) -> str:
+    """SHA-256 (hex) of the plan's canonical JSON without its overrides."""
+    measured = {
+        "experiment": experiment.experiment,
+        "model": experiment.model,
+        "deployments": [asdict(deployment) for deployment in deployments],
+        "trials": [asdict(trial) for trial in trials],
+    }
+    text = json.dumps(measured, sort_keys=True, separators=(",", ":"))
+    return sha256(text.encode()).hexdigest()

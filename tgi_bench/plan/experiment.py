@@ -1,0 +1,203 @@
+"""An experiment as its YAML file says it: the models that refuse what they do not know."""
+
+from __future__ import annotations
+
+import json
+from math import isfinite
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+)
+from pydantic_core import PydanticCustomError
+
+from tgi_bench.errors import ExperimentError
+from tgi_bench.plan.nearest import shown
+from tgi_bench.plan.plan import ArgumentValue
+from tgi_bench.plan.refusal import refusals
+from tgi_bench.plan.yaml_tree import Tree
+
+T = TypeVar("T")
+
+
+def _one_or_list(value: object) -> object:
+    return value if isinstance(value, list) else [value]
+
+
+def _argument(value: object) -> ArgumentValue:
+    """A scalar as it is; a list of scalars as the launcher's comma list: "1,2,4"."""
+    if isinstance(value, list):
+        if not value or any(item is None or isinstance(item, list | dict) for item in value):
+            raise _refused("a list as one argument's value must hold strings or numbers", value)
+        return ",".join(shown(item) for item in value)
+    if isinstance(value, float) and not isfinite(value):
+        raise _refused("must be a finite number", value)
+    if value is None or isinstance(value, str | int | float):
+        return value
+    raise _refused("must be a string, a number, true, false or null", value)
+
+
+def _refused(message: str, value: object) -> PydanticCustomError:
+    return PydanticCustomError("refused", "{said}", {"said": f"{message}, not `{shown(value)}`"})
+
+
+def _no_duplicates(values: list[T]) -> list[T]:
+    seen: set[tuple[str, str]] = set()
+    for value in values:
+        mark = (type(value).__name__, repr(value))
+        if mark in seen:
+            said = f"holds `{shown(value)}` twice"
+            raise PydanticCustomError("refused", "{said}", {"said": said})
+        seen.add(mark)
+    return values
+
+
+Scalar = str | int | float | bool | None
+Argument = Annotated[
+    Scalar,
+    BeforeValidator(_argument, json_schema_input_type=Scalar | list[str | int | float | bool]),
+]
+Arguments = Annotated[list[Argument], Field(min_length=1), AfterValidator(_no_duplicates)]
+MatchedArguments = Annotated[
+    list[Argument],
+    BeforeValidator(_one_or_list, json_schema_input_type=Scalar | list[Scalar]),
+    Field(min_length=1),
+]
+Size = Annotated[int, Field(ge=1, le=2**31 - 1)]
+Sizes = Annotated[
+    list[Size],
+    BeforeValidator(_one_or_list, json_schema_input_type=Size | list[Size]),
+    Field(min_length=1),
+    AfterValidator(_no_duplicates),
+]
+Seconds = Annotated[float, Field(gt=0, le=7 * 24 * 3600, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
+Word = Annotated[str, Field(pattern=r"^[^\s\-][^\s]{0,499}$")]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True
+    )
+
+
+class EmbeddedKeys(_Section):
+    """What the embedded server computes with."""
+
+    engine: Literal["simulated"] = "simulated"
+    """How steps are computed: `simulated` takes as long as the estimate says."""
+    accelerator: Word = "A100-40GB-SXM"
+    """The accelerator whose time and memory the estimate takes, by the name in its table."""
+
+
+class ServerKeys(_Section):
+    """The servers to launch: one for each combination of the variable arguments."""
+
+    launcher: Literal["docker", "process", "embedded", "attach"]
+    """How a server comes to be."""
+    image: Word | None = None
+    """The container image; needed by the launcher `docker`. Its tag names TGI's version."""
+    version: Word | None = None
+    """TGI's version, `3.3.7`, where the image's tag does not name it."""
+    constant: dict[str, Argument] = Field(default_factory=dict)
+    """Arguments of text-generation-launcher that every server gets; null is "not given"."""
+    variable: dict[str, Arguments] = Field(default_factory=dict)
+    """Arguments of text-generation-launcher that vary: a list of values for each."""
+    skip: list[Annotated[dict[str, MatchedArguments], Field(min_length=1)]] = Field(
+        default_factory=list
+    )
+    """Combinations to leave out: an entry matches where all its keys match, a list any of."""
+    embedded: EmbeddedKeys = Field(default_factory=EmbeddedKeys)
+    """Read by the launcher `embedded`, and by the estimate that `tgi-bench plan` prints."""
+    ready_timeout_s: Seconds = 600.0
+    """Seconds that a server may take to become ready."""
+
+
+class SamplingKeys(_Section):
+    """How the next token is chosen; null is "not given"."""
+
+    do_sample: bool = False
+    """Sample instead of taking the likeliest token."""
+    temperature: Positive | None = None
+    """Divides the logits; more than 0."""
+    top_k: Size | None = None
+    """Keeps the k likeliest tokens."""
+    top_p: Share | None = None
+    """Keeps the likeliest tokens up to this probability; more than 0, 1 is off."""
+    typical_p: Share | None = None
+    """Keeps the most typical tokens up to this probability; more than 0, 1 is off."""
+    repetition_penalty: Positive | None = None
+    """Divides the scores of tokens seen before; 1 is off."""
+    watermark: bool = False
+    """Watermark the text."""
+
+
+class BatchKeys(_Section):
+    """Prefill and decode steps over gRPC: one trial for each sequence length and batch size."""
+
+    sequence_length: Sizes
+    """Prompt tokens of each request."""
+    decode_length: Size
+    """New tokens of each request; prefill emits the first, so 1 leaves no decode step."""
+    batch_size: Sizes
+    """Requests in a batch; run in ascending order."""
+    runs: Size
+    """Measured runs of each trial."""
+    warmups: Annotated[int, Field(ge=0, le=2**31 - 1)] = 1
+    """Runs before them that are recorded and left out of every figure."""
+    sampling: SamplingKeys = Field(default_factory=SamplingKeys)
+    """How the next token is chosen."""
+    step_timeout_s: Seconds = 600.0
+    """Seconds that one step may take."""
+    prompt_seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 0
+    """Seed of the prompts; 0 is a seed."""
+
+
+class Experiment(_Section):
+    """One experiment of tgi-bench."""
+
+    experiment: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._\-]{0,99}$")]
+    """Its name, which is its folder's too: letters, digits, `.`, `_`, `-`; at most 100."""
+    model: Word
+    """The model: an id of the Hugging Face hub, or a path that the server sees."""
+    server: ServerKeys
+    """The servers to launch."""
+    batches: BatchKeys
+    """The batches to send."""
+
+
+def validate(tree: Tree) -> Experiment:
+    """The experiment that a YAML document's value is.
+
+    Raises ExperimentError with every problem and its key path.
+    """
+    try:
+        return Experiment.model_validate(tree)
+    except ValidationError as error:
+        raise ExperimentError(*refusals(error, Experiment)) from None
+
+
+def to_json(experiment: Experiment) -> str:
+    """The experiment for a run file; `from_json` reads it back."""
+    return experiment.model_dump_json()
+
+
+def from_json(text: str) -> Experiment:
+    """The experiment that `to_json` wrote. Raises ExperimentError where the text is none."""
+    try:
+        return Experiment.model_validate_json(text)
+    except ValidationError as error:
+        raise ExperimentError(*refusals(error, Experiment)) from None
+
+
+def json_schema() -> str:
+    """The JSON Schema of the YAML file, for editors: indented, ends in a line's end."""
+    schema = Experiment.model_json_schema(mode="validation")
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    return json.dumps({**head, **schema}, indent=2, ensure_ascii=False) + "\n"

@@ -1,0 +1,44 @@
+"""text-generation-launcher's arguments by version: known, checked, written and read."""
+
+from __future__ import annotations
+
+from tgi_bench.plan.launcher_args.check import check
+from tgi_bench.plan.launcher_args.command_line import (
+    LauncherSettings,
+    command_line,
+    parse_command_line,
+)
+from tgi_bench.plan.launcher_args.debug import args_message, debug_form
+from tgi_bench.plan.launcher_args.table import (
+    ArgumentSpec,
+    Choice,
+    Kind,
+    SettingValue,
+    arguments_of,
+)
+from tgi_bench.plan.launcher_args.version import (
+    NEWEST,
+    OLDEST,
+    Version,
+    parse_version,
+    version_of_image,
+)
+
+__all__ = [
+    "NEWEST",
+    "OLDEST",
+    "ArgumentSpec",
+    "Choice",
+    "Kind",
+    "LauncherSettings",
+    "SettingValue",
+    "Version",
+    "args_message",
+    "arguments_of",
+    "check",
+    "command_line",
+    "debug_form",
+    "parse_command_line",
+    "parse_version",
+    "version_of_image",
+]

@@ -1,0 +1,195 @@
+"""What is wrong with launcher arguments, found before anything starts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from tgi_bench.errors import Problem
+from tgi_bench.plan.launcher_args.table import (
+    ArgumentSpec,
+    Kind,
+    SettingValue,
+    choice_since,
+    spans,
+    specs_by_name,
+)
+from tgi_bench.plan.launcher_args.version import Version, parse_version
+from tgi_bench.plan.nearest import shown, suggestion
+from tgi_bench.plan.plan import ArgumentValue
+
+_INTEGERS = re.compile(r"\d{1,9}(,\d{1,9})*", re.ASCII)
+FLOAT32_MAX = (2 - 2**-23) * 2.0**127
+"""The largest value of the launcher's numbers, which are 32-bit floats."""
+
+_BITSANDBYTES = ("bitsandbytes", "bitsandbytes-nf4", "bitsandbytes-fp4")
+
+
+def check(version: str, arguments: Sequence[tuple[str, ArgumentValue]]) -> tuple[Problem, ...]:
+    """Every problem of these arguments for that version; the key path is the argument's name.
+
+    None is "not given" and fits every argument. Raises InputError on a bad version.
+    """
+    known = parse_version(version)
+    found = [problem for name, value in arguments for problem in _check_one(known, name, value)]
+    return tuple(found) if found else conflicts(known, dict(arguments))
+
+
+def _check_one(version: Version, name: str, value: ArgumentValue) -> tuple[Problem, ...]:
+    spec = specs_by_name(version).get(name)
+    message = _absent(version, name) if spec is None else _misfit(version, spec, value)
+    return () if message is None else (Problem(name, message),)
+
+
+def _absent(version: Version, name: str) -> str:
+    found = spans(name)
+    if not found:
+        nearest = suggestion(name, specs_by_name(version))
+        return f"is no argument of text-generation-launcher {version}{nearest}"
+    when = " and ".join(
+        f"from {since} on" if until is None else _closed(since, until) for since, until in found
+    )
+    return f"is an argument of text-generation-launcher {when}, not of {version}"
+
+
+def _closed(since: str, until: str) -> str:
+    return f"of {since} only" if since == until else f"from {since} to {until}"
+
+
+def _misfit(version: Version, spec: ArgumentSpec, value: ArgumentValue) -> str | None:
+    if value is None:
+        return None
+    match spec.kind:
+        case Kind.TEXT | Kind.TEXTS:
+            fits = isinstance(value, str)
+        case Kind.FLAG | Kind.BOOLEAN:
+            fits = isinstance(value, bool)
+        case Kind.FLOAT:
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            fits = is_number and abs(float(value)) <= FLOAT32_MAX
+        case Kind.INTEGERS:
+            fits = not isinstance(value, bool) and _INTEGERS.fullmatch(str(value)) is not None
+        case Kind.INTEGER:
+            return _integer_misfit(spec, value)
+        case Kind.CHOICE:
+            return _choice_misfit(version, spec, value)
+    return None if fits else f"must be {spec.kind}, not {shown_with_type(value)}"
+
+
+def _integer_misfit(spec: ArgumentSpec, value: ArgumentValue) -> str | None:
+    if not isinstance(value, int) or isinstance(value, bool):
+        return f"must be an integer, not {shown_with_type(value)}"
+    if value < spec.minimum:
+        return f"must be at least {spec.minimum}, not {value}"
+    if value > spec.maximum:
+        return f"must be at most {spec.maximum}, not {shown(value)}"
+    return None
+
+
+def _choice_misfit(version: Version, spec: ArgumentSpec, value: ArgumentValue) -> str | None:
+    allowed = [choice.value for choice in spec.choices]
+    if value in allowed:
+        return None
+    text = shown(value)
+    since = choice_since(spec.name, text)
+    if since is not None and parse_version(since) > version:
+        hint = f"; `{text}` came with {since}"
+    else:
+        hint = suggestion(text, allowed)
+    return (
+        f"{shown_with_type(value)} is not allowed in text-generation-launcher {version}; "
+        f"allowed: {', '.join(('null', *allowed))}{hint}"
+    )
+
+
+def shown_with_type(value: object) -> str:
+    """A value with its type where the look of it misleads: the string `10`."""
+    return f"the string `{shown(value)}`" if isinstance(value, str) else f"`{shown(value)}`"
+
+
+def conflicts(version: Version, given: Mapping[str, SettingValue]) -> tuple[Problem, ...]:
+    """What that version's launcher (or the server under it) says to arguments taken together.
+
+    An argument that is not given counts with its default; one without a default not at all.
+    Source: `main` of launcher/src/main.rs, `serve` of server/text_generation_server/cli.py.
+    """
+    values: dict[str, SettingValue] = {
+        name: spec.default for name, spec in specs_by_name(version).items()
+    }
+    values.update({name: value for name, value in given.items() if value is not None})
+    return (
+        *_input_conflicts(version, values),
+        *_batch_conflicts(version, values),
+        *_quantize_conflicts(version, values),
+        *_sharding_conflicts(values),
+    )
+
+
+def _input_conflicts(version: Version, values: Mapping[str, SettingValue]) -> tuple[Problem, ...]:
+    newer, older = values.get("max_input_tokens"), values.get("max_input_length")
+    if newer is not None and older is not None:
+        message = "is the old name of `max_input_tokens`: give one of the two"
+        return (Problem("max_input_length", message),)
+    name = "max_input_length" if newer is None else "max_input_tokens"
+    total = values.get("max_total_tokens")
+    # Before 0.9.2 nothing compares the two.
+    if version >= (0, 9, 2) and _above(values.get(name), total, equal=True):
+        message = f"must be less than `max_total_tokens` ({total}), not {values[name]}"
+        return (Problem(name, message),)
+    prefill = values.get("max_batch_prefill_tokens")
+    # 2.4.0 brought chunked prefill, which ended these two rules.
+    if version < (2, 4, 0) and _above(values.get(name), prefill):
+        message = f"must be at least `{name}` ({values[name]}), not {prefill}"
+        return (Problem("max_batch_prefill_tokens", message),)
+    return ()
+
+
+def _batch_conflicts(version: Version, values: Mapping[str, SettingValue]) -> tuple[Problem, ...]:
+    whole = values.get("max_batch_total_tokens")
+    if version < (0, 9, 2):
+        return ()
+    names = ["max_total_tokens"]
+    if version < (2, 4, 0):
+        names.insert(0, "max_batch_prefill_tokens")
+    return tuple(
+        Problem(
+            "max_batch_total_tokens", f"must be at least `{name}` ({values[name]}), not {whole}"
+        )
+        for name in names
+        if _above(values.get(name), whole)
+    )
+
+
+def _above(left: SettingValue, right: SettingValue, *, equal: bool = False) -> bool:
+    if not isinstance(left, int) or not isinstance(right, int):
+        return False
+    return left > right or (equal and left == right)
+
+
+def _quantize_conflicts(
+    version: Version, values: Mapping[str, SettingValue]
+) -> tuple[Problem, ...]:
+    quantize, dtype, num_shard = (values.get(n) for n in ("quantize", "dtype", "num_shard"))
+    found = []
+    if dtype is not None and quantize is not None:
+        if version < (1, 2, 0):
+            found.append(Problem("dtype", "cannot be given with `quantize`: give one of the two"))
+        elif quantize not in _BITSANDBYTES:
+            message = f"cannot be given with `quantize` {quantize}, only with bitsandbytes'"
+            found.append(Problem("dtype", message))
+    if quantize == "exl2" and isinstance(num_shard, int) and num_shard > 1:
+        found.append(Problem("num_shard", f"must be 1 with `quantize` exl2, not {num_shard}"))
+    return tuple(found)
+
+
+def _sharding_conflicts(values: Mapping[str, SettingValue]) -> tuple[Problem, ...]:
+    found = []
+    if values.get("sharded") is True and values.get("num_shard") == 1:
+        found.append(Problem("sharded", "cannot be true where `num_shard` is 1"))
+    if values.get("ngrok") is True:
+        found.extend(
+            Problem(name, "must be given with `ngrok`")
+            for name in ("ngrok_authtoken", "ngrok_edge")
+            if name in values and values[name] is None
+        )
+    return tuple(found)

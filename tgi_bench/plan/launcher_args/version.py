@@ -1,0 +1,58 @@
+"""TGI's version numbers: from text, and from the tag of an image."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from tgi_bench.errors import InputError
+
+NEWEST = "3.3.7"
+"""The newest version whose launcher the table knows (2025-12-19); a newer one is taken as it."""
+
+OLDEST = "0.8.0"
+
+_VERSION = re.compile(r"v?(\d{1,4})\.(\d{1,4})\.(\d{1,4})", re.ASCII)
+_TAG = re.compile(r"v?(\d{1,4}\.\d{1,4}\.\d{1,4})(-[A-Za-z0-9._-]+)?", re.ASCII)
+
+
+class Version(NamedTuple):
+    """A release of TGI; tuples compare in the order of release."""
+
+    major: int
+    minor: int
+    patch: int
+
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}.{self.patch}"
+
+
+def parse_version(text: str) -> Version:
+    """ "0.9.4" or "v0.9.4" as a Version.
+
+    Raises InputError where the text is no version, or one before 0.8.0.
+    """
+    found = _VERSION.fullmatch(text)
+    if found is None:
+        raise InputError(f"`{text}` is no version of TGI; write it as three numbers: {NEWEST}")
+    version = Version(int(found[1]), int(found[2]), int(found[3]))
+    if version < _OLDEST:
+        raise InputError(
+            f"TGI {version} is older than {OLDEST}, the oldest that tgi-bench can drive: "
+            "before it the shards return whole batches"
+        )
+    return version
+
+
+def version_of_image(image: str) -> str | None:
+    """The version that an image's tag names: "0.9.4" of `...:0.9.4` and `...:0.9.4-rocm`.
+
+    None for no tag, `latest`, `sha-1a2b3c4`, a digest alone, and a two-part tag such as
+    `3.3`, which moves from release to release.
+    """
+    name = image.partition("@")[0].rpartition("/")[2]
+    found = _TAG.fullmatch(name.partition(":")[2])
+    return found[1] if found else None
+
+
+_OLDEST = Version(*map(int, OLDEST.split(".")))

@@ -1,0 +1,180 @@
+"""A run.db as SQLite: created whole or not at all, checked when opened, errors in one sentence."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+from tgi_bench.errors import ResultsError, RunFileError
+from tgi_bench.record.schema import APPLICATION_ID, FORMAT_VERSION, MIGRATIONS, statements
+
+FILE_NAME = "run.db"
+_MAGIC = b"SQLite format 3\0"
+_BUSY_TIMEOUT_S = 10.0
+_MOST_PATH_BYTES = 4095
+
+
+def create_database(path: Path, fill: Callable[[sqlite3.Connection], None]) -> None:
+    """A new file of this format with what `fill` writes; it appears under its name complete.
+
+    Raises ResultsError where the file exists or its folder cannot be written.
+    """
+    unfinished = path.with_name(path.name + ".new")
+    try:
+        unfinished.unlink(missing_ok=True)
+        connection = _connect(unfinished, "rwc")
+        try:
+            with transaction(connection):
+                _migrate(connection)
+                fill(connection)
+        finally:
+            connection.close()
+        # A link fails where the name is taken; a rename would overwrite it.
+        os.link(unfinished, path)
+        unfinished.unlink()
+    except FileExistsError:
+        unfinished.unlink()
+        raise ResultsError(f"{path} exists already and is not overwritten") from None
+    except (OSError, sqlite3.OperationalError) as error:
+        raise ResultsError(f"{path} cannot be written: {_why(error)}") from error
+
+
+def open_database(path: Path, writable: bool) -> sqlite3.Connection:
+    """A checked connection; a file of an older format is upgraded first.
+
+    path: the run's folder or its run.db. A reader may open a run that is being written.
+    Raises RunFileError.
+    """
+    file = locate(path)
+    with _refusing(file):
+        connection = _connect(file, "rw" if writable else "ro")
+    try:
+        with _refusing(file):
+            version = _check(connection, file)
+        if version < FORMAT_VERSION:
+            connection.close()
+            upgrade(file)
+            return open_database(file, writable)
+        if writable:
+            with _refusing(file):
+                connection.execute("PRAGMA journal_mode = WAL").fetchone()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def close_database(connection: sqlite3.Connection, writable: bool) -> None:
+    """Closes it; a writer leaves one plain file, which a reader can open in a read-only folder."""
+    try:
+        if writable:
+            connection.execute("PRAGMA busy_timeout = 0").fetchone()
+            connection.execute("PRAGMA journal_mode = DELETE").fetchone()
+    except sqlite3.OperationalError as error:
+        # Somebody reads it at this moment: the file stays in WAL mode, which is as whole.
+        if "locked" not in str(error):
+            raise ResultsError(f"the run could not be closed: {error}") from error
+    finally:
+        connection.close()
+
+
+def upgrade(file: Path) -> None:
+    """Brings a file of an older format to this one, in one transaction."""
+    with _refusing(file):
+        connection = _connect(file, "rw")
+        try:
+            with transaction(connection):
+                _migrate(connection)
+        finally:
+            connection.close()
+
+
+def locate(path: Path) -> Path:
+    """The run.db that a user's path means. Raises RunFileError where there is none."""
+    if len(os.fsencode(path)) > _MOST_PATH_BYTES:
+        raise RunFileError("a path to a run has at most 4095 bytes")
+    try:
+        file = path / FILE_NAME if path.is_dir() else path
+        if not file.exists():
+            wanted = f"no {FILE_NAME} in the folder" if path.is_dir() else "no such file or folder"
+            raise RunFileError(f"{path}: {wanted}; a run is a folder with a {FILE_NAME}")
+        if not file.is_file():
+            raise RunFileError(f"{file}: not a file; a run is a folder with a {FILE_NAME}")
+        with file.open("rb") as stream:
+            head = stream.read(len(_MAGIC))
+    except (OSError, ValueError) as error:
+        raise RunFileError(f"{path}: cannot be read: {_why(error)}") from error
+    if not head:
+        raise RunFileError(f"{file}: is empty; it was cut off before anything was written")
+    if head != _MAGIC:
+        raise RunFileError(f"{file}: not a run of tgi-bench (not an SQLite file)")
+    return file
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """All that is written inside or nothing of it."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+def damaged(connection: sqlite3.Connection, error: Exception) -> RunFileError:
+    """What to say where a value that was read is not what this format holds."""
+    file = connection.execute("PRAGMA database_list").fetchone()[2]
+    return RunFileError(f"{file}: is damaged and cannot be read: {error}")
+
+
+def _connect(file: Path, mode: str) -> sqlite3.Connection:
+    uri = f"file:{quote(os.fsencode(file.absolute()))}?mode={mode}"
+    connection = sqlite3.connect(uri, uri=True, timeout=_BUSY_TIMEOUT_S, isolation_level=None)
+    # A reply that was written survives kill -9 in WAL mode without a flush of its own.
+    connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute("PRAGMA foreign_keys = ON")
+    return connection
+
+
+def _check(connection: sqlite3.Connection, file: Path) -> int:
+    application = connection.execute("PRAGMA application_id").fetchone()[0]
+    if application != APPLICATION_ID:
+        raise RunFileError(f"{file}: an SQLite file, but not a run of tgi-bench")
+    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    if version > FORMAT_VERSION:
+        raise RunFileError(
+            f"{file}: written in format {version} by a newer tgi-bench; this one reads up to "
+            f"format {FORMAT_VERSION}: install the newer version"
+        )
+    found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+    if found != "ok":
+        raise RunFileError(f"{file}: is truncated or damaged: {' '.join(str(found).split())}")
+    return version
+
+
+def _migrate(connection: sqlite3.Connection) -> None:
+    """Inside a transaction: from whatever format the file has to the present one."""
+    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    for script in MIGRATIONS[version:]:
+        for statement in statements(script):
+            connection.execute(statement)
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
+
+
+@contextmanager
+def _refusing(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        raise RunFileError(f"{file}: is truncated, damaged or unreadable: {error}") from error
+
+
+def _why(error: Exception) -> str:
+    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)

@@ -1,0 +1,171 @@
+"""A Plan as rows that can be queried, and back to an equal Plan."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+
+from tgi_bench.plan.plan import (
+    BatchTrial,
+    Deployment,
+    EmbeddedOptions,
+    LauncherArgument,
+    LauncherKind,
+    Override,
+    Plan,
+    Sampling,
+)
+
+_TRIAL_COLUMNS = (
+    "trial_id, deployment_id, batch_size, sequence_length, decode_length, runs, warmups, "
+    "do_sample, temperature, top_k, top_p, typical_p, repetition_penalty, watermark, "
+    "step_timeout_s, prompt_seed"
+)
+_DEPLOYMENT_COLUMNS = (
+    "deployment_id, launcher, model, image, tgi_version, version_assumed, engine, accelerator, "
+    "ready_timeout_s"
+)
+
+
+def insert_plan(connection: sqlite3.Connection, plan: Plan) -> None:
+    """Writes all but the plan's own experiment, model and digest, which the run row holds."""
+    connection.executemany(
+        "INSERT INTO overrides (key_path, value) VALUES (?, ?)",
+        [(o.key_path, o.value) for o in plan.overrides],
+    )
+    for deployment in plan.deployments:
+        _insert_deployment(connection, deployment)
+    connection.executemany(
+        f"INSERT INTO trials ({_TRIAL_COLUMNS}) VALUES ({', '.join('?' * 16)})",
+        [_trial_row(trial) for trial in plan.trials],
+    )
+
+
+def select_plan(connection: sqlite3.Connection) -> Plan:
+    """The plan that `insert_plan` wrote, with the run row's experiment, model and digest."""
+    experiment, model, digest = connection.execute(
+        "SELECT experiment, model, digest FROM run"
+    ).fetchone()
+    overrides = connection.execute("SELECT key_path, value FROM overrides ORDER BY position")
+    return Plan(
+        experiment=experiment,
+        model=model,
+        deployments=_select_deployments(connection),
+        trials=_select_trials(connection),
+        overrides=tuple(Override(key_path, value) for key_path, value in overrides),
+        digest=digest,
+    )
+
+
+def _insert_deployment(connection: sqlite3.Connection, deployment: Deployment) -> None:
+    connection.execute(
+        f"INSERT INTO deployments ({_DEPLOYMENT_COLUMNS}) VALUES ({', '.join('?' * 9)})",
+        (
+            deployment.deployment_id,
+            deployment.launcher.value,
+            deployment.model,
+            deployment.image,
+            deployment.tgi_version,
+            deployment.version_assumed,
+            deployment.embedded.engine,
+            deployment.embedded.accelerator,
+            deployment.ready_timeout_s,
+        ),
+    )
+    connection.executemany(
+        "INSERT INTO deployment_arguments VALUES (?, ?, ?, ?, ?)",
+        [
+            (deployment.deployment_id, position, a.name, json.dumps(a.value), a.variable)
+            for position, a in enumerate(deployment.arguments)
+        ],
+    )
+
+
+def _select_deployments(connection: sqlite3.Connection) -> tuple[Deployment, ...]:
+    rows = connection.execute(f"SELECT {_DEPLOYMENT_COLUMNS} FROM deployments ORDER BY position")
+    return tuple(
+        Deployment(
+            deployment_id=deployment_id,
+            launcher=LauncherKind(launcher),
+            model=model,
+            image=image,
+            tgi_version=version,
+            version_assumed=bool(assumed),
+            arguments=_select_arguments(connection, deployment_id),
+            embedded=EmbeddedOptions(engine, accelerator),
+            ready_timeout_s=timeout_s,
+        )
+        for (
+            deployment_id,
+            launcher,
+            model,
+            image,
+            version,
+            assumed,
+            engine,
+            accelerator,
+            timeout_s,
+        ) in rows.fetchall()
+    )
+
+
+def _select_arguments(
+    connection: sqlite3.Connection, deployment_id: str
+) -> tuple[LauncherArgument, ...]:
+    rows = connection.execute(
+        "SELECT name, value, variable FROM deployment_arguments WHERE deployment_id = ? "
+        "ORDER BY position",
+        (deployment_id,),
+    )
+    return tuple(
+        LauncherArgument(name, json.loads(value), bool(variable)) for name, value, variable in rows
+    )
+
+
+def _trial_row(trial: BatchTrial) -> tuple[str | int | float | None, ...]:
+    sampling = trial.sampling
+    return (
+        trial.trial_id,
+        trial.deployment_id,
+        trial.batch_size,
+        trial.sequence_length,
+        trial.decode_length,
+        trial.runs,
+        trial.warmups,
+        sampling.do_sample,
+        sampling.temperature,
+        sampling.top_k,
+        sampling.top_p,
+        sampling.typical_p,
+        sampling.repetition_penalty,
+        sampling.watermark,
+        trial.step_timeout_s,
+        str(trial.prompt_seed),
+    )
+
+
+def _select_trials(connection: sqlite3.Connection) -> tuple[BatchTrial, ...]:
+    rows = connection.execute(f"SELECT {_TRIAL_COLUMNS} FROM trials ORDER BY position")
+    return tuple(
+        BatchTrial(
+            trial_id=row[0],
+            deployment_id=row[1],
+            batch_size=row[2],
+            sequence_length=row[3],
+            decode_length=row[4],
+            runs=row[5],
+            warmups=row[6],
+            sampling=Sampling(
+                do_sample=bool(row[7]),
+                temperature=row[8],
+                top_k=row[9],
+                top_p=row[10],
+                typical_p=row[11],
+                repetition_penalty=row[12],
+                watermark=bool(row[13]),
+            ),
+            step_timeout_s=row[14],
+            prompt_seed=int(row[15]),
+        )
+        for row in rows
+    )

@@ -1,0 +1,151 @@
+"""The results folder: <results>/<experiment>/<run_id>/, one folder for each run, one lock each."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tgi_bench.errors import ResultsError
+from tgi_bench.record.database import FILE_NAME
+from tgi_bench.record.store import RunStore
+
+LOCK_NAME = "lock"
+_MOST_IN_ONE_SECOND = 99
+_RUN_ID = re.compile(r"(\d{8}T\d{6}Z)-([0-9a-f]{6})(?:-([1-9]\d?))?")
+
+
+def new_run_dir(results: Path, experiment: str, digest: str, at: datetime | None = None) -> Path:
+    """Makes the folder of a new run; its name is the run id.
+
+    The id is the time in UTC to the second, the first 6 digits of the plan's digest, and
+    "-2", "-3", ... where that is taken: "20261121T102233Z-0a1b2c". at: the time; now if None.
+    Raises ResultsError where the folder cannot be made or the experiment is no folder name.
+    """
+    if experiment in ("", ".", "..") or "/" in experiment or "\0" in experiment:
+        raise ResultsError(f"experiment `{experiment}` is no folder name below {results}")
+    stem = f"{(at or datetime.now(UTC)).astimezone(UTC):%Y%m%dT%H%M%SZ}-{digest[:6]}"
+    parent = results / experiment
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        for number in range(1, _MOST_IN_ONE_SECOND + 1):
+            run_dir = parent / (stem if number == 1 else f"{stem}-{number}")
+            try:
+                run_dir.mkdir()
+            except FileExistsError:
+                continue
+            return run_dir
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise ResultsError(
+            f"the results folder {results} cannot be written: {why}; name another with --results"
+        ) from error
+    raise ResultsError(f"{parent / stem} and its next {_MOST_IN_ONE_SECOND - 1} names are taken")
+
+
+def newest_unfinished(results: Path, experiment: str, digest: str) -> Path | None:
+    """The newest run of that plan that has no end and that no living sweep holds.
+
+    None where there is none. Raises RunFileError where a run newer than it cannot be read.
+    """
+    parent = results / experiment
+    if not parent.is_dir():
+        return None
+    for run_dir in sorted(_runs_of(parent, digest), key=_age, reverse=True):
+        # A folder without a run.db was cut off before its first write: nothing to resume.
+        if not (run_dir / FILE_NAME).exists() or RunLock.held(run_dir):
+            continue
+        with RunStore.open(run_dir, writable=False) as store:
+            if store.header().plan.digest == digest and not store.finished():
+                return run_dir
+    return None
+
+
+class RunLock:
+    """The right to write one run, held by one living sweep.
+
+    The kernel frees it when its holder ends, however it ends; a clean end removes the file.
+    """
+
+    def __init__(self, run_dir: Path) -> None:
+        self._path = run_dir / LOCK_NAME
+        self._descriptor: int | None = None
+
+    @staticmethod
+    def held(run_dir: Path) -> bool:
+        """Whether a living process holds the lock of that run."""
+        try:
+            descriptor = os.open(run_dir / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            return not _flock(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def __enter__(self) -> Self:
+        """Raises ResultsError where another sweep holds it or the folder cannot be written."""
+        while self._descriptor is None:
+            self._descriptor = self._taken()
+        os.ftruncate(self._descriptor, 0)
+        os.write(self._descriptor, f"{os.getpid()}\n".encode())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._descriptor is not None:
+            self._path.unlink(missing_ok=True)
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _taken(self) -> int | None:
+        """The locked file; None where its last holder removed it in between: try again."""
+        try:
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise ResultsError(f"{self._path} cannot be written: {error.strerror}") from error
+        if not _flock(descriptor):
+            holder = os.read(descriptor, 32).decode("ascii", "replace").strip() or "unknown"
+            os.close(descriptor)
+            raise ResultsError(
+                f"{self._path.parent} is being written by another sweep (process {holder})"
+            )
+        # A lock on a file that is no longer under this name excludes nobody.
+        try:
+            if os.path.samestat(os.stat(self._path), os.fstat(descriptor)):
+                return descriptor
+        except FileNotFoundError:
+            pass  # removed by its last holder: as if it were another file
+        os.close(descriptor)
+        return None
+
+
+def _flock(descriptor: int) -> bool:
+    """Whether the lock was free, and is ours now."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _runs_of(parent: Path, digest: str) -> list[Path]:
+    runs = []
+    for entry in parent.iterdir():
+        match = _RUN_ID.fullmatch(entry.name)
+        if match and match[2] == digest[:6] and entry.is_dir():
+            runs.append(entry)
+    return runs
+
+
+def _age(run_dir: Path) -> tuple[str, int]:
+    match = _RUN_ID.fullmatch(run_dir.name)
+    return (match[1], int(match[3] or 1)) if match else ("", 0)

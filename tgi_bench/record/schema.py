@@ -1,0 +1,161 @@
+"""The format of run.db, and how a file of an older format becomes one of this format.
+
+History of `format_version` (SQLite's user_version):
+    1  the first: plan, environment, server starts, attempts, steps, published figures.
+"""
+
+from __future__ import annotations
+
+APPLICATION_ID = 0x54474942
+"""ASCII "TGIB", in the file's header: tells a run from any other SQLite file."""
+
+_VERSION_1 = """
+CREATE TABLE run (
+    run_id TEXT NOT NULL PRIMARY KEY,
+    experiment TEXT NOT NULL,
+    model TEXT NOT NULL,
+    experiment_json TEXT NOT NULL,
+    digest TEXT NOT NULL,
+    origin TEXT NOT NULL CHECK (origin IN ('measured', 'imported')),
+    created_utc TEXT NOT NULL,
+    finished INTEGER NOT NULL DEFAULT 0 CHECK (finished IN (0, 1))
+);
+CREATE TABLE environment (
+    position INTEGER PRIMARY KEY,
+    name TEXT NOT NULL,
+    value TEXT NOT NULL
+);
+CREATE TABLE overrides (
+    position INTEGER PRIMARY KEY,
+    key_path TEXT NOT NULL,
+    value TEXT NOT NULL
+);
+CREATE TABLE deployments (
+    position INTEGER PRIMARY KEY,
+    deployment_id TEXT NOT NULL UNIQUE,
+    launcher TEXT NOT NULL,
+    model TEXT NOT NULL,
+    image TEXT,
+    tgi_version TEXT NOT NULL,
+    version_assumed INTEGER NOT NULL,
+    engine TEXT NOT NULL,
+    accelerator TEXT NOT NULL,
+    ready_timeout_s REAL NOT NULL
+);
+CREATE TABLE deployment_arguments (
+    deployment_id TEXT NOT NULL REFERENCES deployments (deployment_id),
+    position INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    value TEXT NOT NULL,  -- as JSON: 2, "gptq", true, null
+    variable INTEGER NOT NULL,
+    PRIMARY KEY (deployment_id, position)
+) WITHOUT ROWID;
+CREATE TABLE trials (
+    position INTEGER PRIMARY KEY,
+    trial_id TEXT NOT NULL UNIQUE,
+    deployment_id TEXT NOT NULL REFERENCES deployments (deployment_id),
+    batch_size INTEGER NOT NULL,
+    sequence_length INTEGER NOT NULL,
+    decode_length INTEGER NOT NULL,
+    runs INTEGER NOT NULL,
+    warmups INTEGER NOT NULL,
+    do_sample INTEGER NOT NULL,
+    temperature REAL,
+    top_k INTEGER,
+    top_p REAL,
+    typical_p REAL,
+    repetition_penalty REAL,
+    watermark INTEGER NOT NULL,
+    step_timeout_s REAL NOT NULL,
+    prompt_seed TEXT NOT NULL  -- decimal: a seed may be wider than SQLite's 64 bits
+);
+CREATE TABLE starts (  -- each time that a deployment's server was started
+    start_id INTEGER PRIMARY KEY,
+    deployment_id TEXT NOT NULL REFERENCES deployments (deployment_id),
+    failure TEXT,  -- null: it became ready, and the columns below say what it said
+    command TEXT,  -- as JSON
+    arguments_seen INTEGER,
+    version TEXT,
+    capacity_tokens INTEGER,
+    capacity_source TEXT,
+    simulated INTEGER,
+    ready_ns INTEGER
+);
+CREATE TABLE start_arguments (  -- as the server's `Args {...}` log line prints them
+    start_id INTEGER NOT NULL REFERENCES starts (start_id),
+    position INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    text TEXT NOT NULL,
+    PRIMARY KEY (start_id, position)
+) WITHOUT ROWID;
+CREATE TABLE attempts (  -- each time that a trial was begun; the last one counts
+    attempt_id INTEGER PRIMARY KEY,
+    trial_id TEXT NOT NULL REFERENCES trials (trial_id),
+    attempt INTEGER NOT NULL,
+    outcome TEXT,  -- null: cut off, or running
+    reason TEXT,
+    UNIQUE (trial_id, attempt)
+);
+CREATE TABLE steps (  -- step_index 0 is the prefill step; times of one monotonic clock
+    attempt_id INTEGER NOT NULL REFERENCES attempts (attempt_id),
+    run_index INTEGER NOT NULL,
+    step_index INTEGER NOT NULL,
+    warmup INTEGER NOT NULL,
+    phase TEXT NOT NULL,
+    sent_ns INTEGER NOT NULL,
+    ended_ns INTEGER NOT NULL,
+    prompt_tokens INTEGER,
+    new_tokens INTEGER NOT NULL,
+    outcome TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    PRIMARY KEY (attempt_id, run_index, step_index)
+) WITHOUT ROWID;
+CREATE TABLE step_ranks (  -- the server's own durations of one step
+    attempt_id INTEGER NOT NULL,
+    run_index INTEGER NOT NULL,
+    step_index INTEGER NOT NULL,
+    shard_rank INTEGER NOT NULL,
+    forward_ns INTEGER,
+    decode_ns INTEGER,
+    total_ns INTEGER,
+    PRIMARY KEY (attempt_id, run_index, step_index, shard_rank),
+    FOREIGN KEY (attempt_id, run_index, step_index)
+        REFERENCES steps (attempt_id, run_index, step_index)
+) WITHOUT ROWID;
+CREATE TABLE published (  -- rows of an imported report: figures without samples
+    trial_id TEXT NOT NULL REFERENCES trials (trial_id),
+    position INTEGER NOT NULL,
+    step TEXT NOT NULL,
+    mean_ns REAL NOT NULL,
+    lowest_ns REAL NOT NULL,
+    highest_ns REAL NOT NULL,
+    p50_ns REAL,
+    p90_ns REAL,
+    p99_ns REAL,
+    mean_tokens_per_s REAL,
+    lowest_tokens_per_s REAL,
+    highest_tokens_per_s REAL,
+    PRIMARY KEY (trial_id, position)
+) WITHOUT ROWID;
+CREATE VIEW last_attempts AS
+    SELECT * FROM attempts AS a
+    WHERE attempt = (SELECT max(attempt) FROM attempts WHERE trial_id = a.trial_id);
+CREATE VIEW step_latencies AS
+    SELECT t.deployment_id, t.sequence_length, t.decode_length, t.batch_size, s.run_index,
+        s.warmup, s.phase, s.step_index, (s.ended_ns - s.sent_ns) / 1e6 AS latency_ms, s.outcome
+    FROM steps AS s
+    JOIN last_attempts AS a USING (attempt_id)
+    JOIN trials AS t USING (trial_id)
+    ORDER BY t.position, s.run_index, s.step_index;
+"""
+
+MIGRATIONS = (_VERSION_1,)
+"""MIGRATIONS[n] turns a file of format n into one of format n + 1; format 0 is empty."""
+
+FORMAT_VERSION = len(MIGRATIONS)
+
+
+def statements(script: str) -> tuple[str, ...]:
+    """The script's statements one by one: sqlite3's executescript would commit between them."""
+    without_comments = "\n".join(line.partition("--")[0] for line in script.splitlines())
+    return tuple(s.strip() for s in without_comments.split(";") if s.strip())

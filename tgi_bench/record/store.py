@@ -1,0 +1,281 @@
+"""run.db: what one run planned, did and saw. See `schema` for the tables."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tgi_bench.errors import ResultsError
+from tgi_bench.observation import (
+    Outcome,
+    PublishedFigures,
+    ServerFacts,
+    StepObservation,
+    TrialEnd,
+)
+from tgi_bench.plan.plan import Plan
+from tgi_bench.record import observation_rows, plan_rows
+from tgi_bench.record.database import (
+    FILE_NAME,
+    close_database,
+    create_database,
+    damaged,
+    open_database,
+    transaction,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RunHeader:
+    """What is known of a run before it starts.
+
+    experiment_json: the experiment after overrides.
+    origin: "measured" (which includes simulated: each start says so itself) or "imported".
+    environment: name and value, in the order to be shown.
+    created_utc: ISO 8601 to the second, "2026-11-21T10:22:33Z".
+    """
+
+    run_id: str
+    experiment_json: str
+    plan: Plan
+    origin: str
+    environment: tuple[tuple[str, str], ...]
+    created_utc: str
+
+    @property
+    def experiment(self) -> str:
+        """The experiment's name."""
+        return self.plan.experiment
+
+
+class RunStore:
+    """One open run.db. Use it as a context manager, in the thread that opened it.
+
+    Reads raise RunFileError where the file is damaged, writes ResultsError where they
+    cannot be made, and KeyError where the plan has no such trial or deployment.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, writable: bool) -> None:
+        self._connection = connection
+        self._writable = writable
+
+    @classmethod
+    def create(cls, run_dir: Path, header: RunHeader) -> Self:
+        """A new run.db in an existing folder, open for writing. Raises ResultsError."""
+        file = run_dir / FILE_NAME
+        create_database(file, lambda connection: _insert_header(connection, header))
+        return cls.open(file, writable=True)
+
+    @classmethod
+    def open(cls, path: Path, writable: bool) -> Self:
+        """The run of a folder or of a run.db. Raises RunFileError."""
+        return cls(open_database(path, writable), writable)
+
+    def close(self) -> None:
+        """Closes the file; once is enough, twice does no harm."""
+        connection, writable = self._connection, self._writable
+        self._writable = False
+        close_database(connection, writable)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # Reading
+
+    def header(self) -> RunHeader:
+        """What `create` was given, with an equal plan."""
+        with self._reading() as connection:
+            row = connection.execute(
+                "SELECT run_id, experiment_json, origin, created_utc FROM run"
+            ).fetchone()
+            environment = connection.execute(
+                "SELECT name, value FROM environment ORDER BY position"
+            )
+            return RunHeader(
+                run_id=row[0],
+                experiment_json=row[1],
+                plan=plan_rows.select_plan(connection),
+                origin=row[2],
+                environment=tuple((name, value) for name, value in environment),
+                created_utc=row[3],
+            )
+
+    def ends(self) -> dict[str, TrialEnd]:
+        """How each trial ended, in the plan's order; a trial without an end is not in it."""
+        with self._reading() as connection:
+            rows = connection.execute(
+                "SELECT a.trial_id, a.outcome, a.reason FROM last_attempts AS a "
+                "JOIN trials AS t USING (trial_id) WHERE a.outcome IS NOT NULL "
+                "ORDER BY t.position"
+            )
+            return {
+                trial_id: TrialEnd(Outcome(outcome), reason) for trial_id, outcome, reason in rows
+            }
+
+    def observations(self, trial_id: str) -> tuple[StepObservation, ...]:
+        """The steps of the trial's last attempt, by run and step; () where it has none."""
+        with self._reading() as connection:
+            row = connection.execute(
+                "SELECT attempt_id FROM last_attempts WHERE trial_id = ?", (trial_id,)
+            ).fetchone()
+            return observation_rows.select_steps(connection, row[0]) if row else ()
+
+    def published(self, trial_id: str) -> tuple[PublishedFigures, ...]:
+        """The rows of an imported report for this trial; () in a measured run."""
+        with self._reading() as connection:
+            return observation_rows.select_published(connection, trial_id)
+
+    def facts(self, deployment_id: str) -> ServerFacts | None:
+        """What the deployment's last ready server said; None where none became ready."""
+        with self._reading() as connection:
+            return observation_rows.select_facts(connection, deployment_id)
+
+    def failure(self, deployment_id: str) -> str:
+        """Why the deployment's last start failed; empty where it did not, or there was none."""
+        with self._reading() as connection:
+            row = connection.execute(
+                "SELECT failure FROM starts WHERE deployment_id = ? ORDER BY start_id DESC LIMIT 1",
+                (deployment_id,),
+            ).fetchone()
+            return "" if row is None or row[0] is None else str(row[0])
+
+    def finished(self) -> bool:
+        """Whether `finish` was called: the sweep came to its end."""
+        with self._reading() as connection:
+            return bool(connection.execute("SELECT finished FROM run").fetchone()[0])
+
+    # Writing
+
+    def begin_trial(self, trial_id: str) -> int:
+        """Begins the trial's next attempt, numbered from 1; earlier attempts are kept.
+
+        Raises ResultsError where the trial has an end already.
+        """
+        with self._writing() as connection:
+            return self._begin(connection, trial_id)
+
+    def add(self, trial_id: str, attempt: int, observations: Sequence[StepObservation]) -> None:
+        """Writes steps, best those of one run at once: all of them survive a kill -9, or none."""
+        with self._writing() as connection:
+            attempt_id = _attempt_id(connection, trial_id, attempt)
+            observation_rows.insert_steps(connection, attempt_id, observations)
+
+    def end_trial(self, trial_id: str, attempt: int, end: TrialEnd) -> None:
+        """Ends an attempt, and with it the trial."""
+        with self._writing() as connection:
+            self._end(connection, _attempt_id(connection, trial_id, attempt), end)
+
+    def end_unstarted(self, trial_id: str, end: TrialEnd) -> None:
+        """Ends a trial of which nothing will be sent: an attempt of its own without steps."""
+        with self._writing() as connection:
+            attempt = self._begin(connection, trial_id)
+            self._end(connection, _attempt_id(connection, trial_id, attempt), end)
+
+    def deployment_started(self, deployment_id: str, facts: ServerFacts) -> None:
+        """A server of this deployment became ready."""
+        with self._writing() as connection:
+            _require(connection, "deployments", "deployment_id", deployment_id)
+            observation_rows.insert_facts(connection, deployment_id, facts)
+
+    def deployment_failed(self, deployment_id: str, reason: str) -> None:
+        """A server of this deployment did not become ready."""
+        with self._writing() as connection:
+            _require(connection, "deployments", "deployment_id", deployment_id)
+            connection.execute(
+                "INSERT INTO starts (deployment_id, failure) VALUES (?, ?)",
+                (deployment_id, reason),
+            )
+
+    def add_published(self, trial_id: str, figures: Sequence[PublishedFigures]) -> None:
+        """Writes what a published report says of this trial, once."""
+        with self._writing() as connection:
+            _require(connection, "trials", "trial_id", trial_id)
+            observation_rows.insert_published(connection, trial_id, figures)
+
+    def finish(self) -> None:
+        """The sweep came to its end: there is nothing to resume."""
+        with self._writing() as connection:
+            connection.execute("UPDATE run SET finished = 1")
+
+    def _begin(self, connection: sqlite3.Connection, trial_id: str) -> int:
+        _require(connection, "trials", "trial_id", trial_id)
+        last, outcome = connection.execute(
+            "SELECT attempt, outcome FROM last_attempts WHERE trial_id = ?", (trial_id,)
+        ).fetchone() or (0, None)
+        if outcome is not None:
+            raise ResultsError(f"trial {trial_id} has ended already ({outcome})")
+        connection.execute(
+            "INSERT INTO attempts (trial_id, attempt) VALUES (?, ?)", (trial_id, last + 1)
+        )
+        return int(last) + 1
+
+    def _end(self, connection: sqlite3.Connection, attempt_id: int, end: TrialEnd) -> None:
+        changed = connection.execute(
+            "UPDATE attempts SET outcome = ?, reason = ? WHERE attempt_id = ? AND outcome IS NULL",
+            (end.outcome.value, end.reason, attempt_id),
+        )
+        if changed.rowcount != 1:
+            raise ResultsError(f"attempt {attempt_id} has ended already")
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        # DatabaseError: the file; the others: a value that is not of this format.
+        try:
+            yield self._connection
+        except (sqlite3.DatabaseError, ValueError, TypeError) as error:
+            raise damaged(self._connection, error) from error
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        try:
+            with transaction(self._connection):
+                yield self._connection
+        except (sqlite3.OperationalError, sqlite3.IntegrityError) as error:
+            raise ResultsError(f"the run could not be recorded: {error}") from error
+
+
+def _insert_header(connection: sqlite3.Connection, header: RunHeader) -> None:
+    connection.execute(
+        "INSERT INTO run (run_id, experiment, model, experiment_json, digest, origin, created_utc) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (
+            header.run_id,
+            header.plan.experiment,
+            header.plan.model,
+            header.experiment_json,
+            header.plan.digest,
+            header.origin,
+            header.created_utc,
+        ),
+    )
+    connection.executemany(
+        "INSERT INTO environment (name, value) VALUES (?, ?)", header.environment
+    )
+    plan_rows.insert_plan(connection, header.plan)
+
+
+def _require(connection: sqlite3.Connection, table: str, column: str, key: str) -> None:
+    if connection.execute(f"SELECT 1 FROM {table} WHERE {column} = ?", (key,)).fetchone() is None:
+        raise KeyError(key)
+
+
+def _attempt_id(connection: sqlite3.Connection, trial_id: str, attempt: int) -> int:
+    row = connection.execute(
+        "SELECT attempt_id FROM attempts WHERE trial_id = ? AND attempt = ?", (trial_id, attempt)
+    ).fetchone()
+    if row is None:
+        raise KeyError(f"{trial_id}, attempt {attempt}")
+    return int(row[0])

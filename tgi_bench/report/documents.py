@@ -1,0 +1,86 @@
+"""A run as files: Markdown, JSON and CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tgi_bench.analysis.run import Run, StepFigures, TrialSummary
+from tgi_bench.report.index import index, shard_counts
+from tgi_bench.report.per_shard import file_name, per_shard
+from tgi_bench.report.table import Table, csv_text
+from tgi_bench.report.words import CUT_OFF
+
+CSV_HEADERS = (
+    "run_id",
+    "origin",
+    "trial_id",
+    "num_shard",
+    "quantize",
+    "sequence_length",
+    "decode_length",
+    "batch_size",
+    "step",
+    "outcome",
+    "runs",
+    "samples",
+    "mean_ns",
+    "lowest_ns",
+    "highest_ns",
+    "p50_ns",
+    "p90_ns",
+    "p99_ns",
+    "mean_tokens_per_s",
+    "lowest_tokens_per_s",
+    "highest_tokens_per_s",
+)
+
+
+def documents(run: Run) -> dict[str, str]:
+    """File name -> text: report.md, and one num_shard-N.md for each tensor-parallel degree."""
+    pages = {file_name(n): per_shard(run, n) for n in shard_counts(run)}
+    return {"report.md": index(run), **pages}
+
+
+def as_csv(run: Run) -> str:
+    """One row per trial and step; an undefined figure is an empty cell."""
+    return csv_text(Table(CSV_HEADERS, tuple(r for t in run.trials for r in _rows(run, t))))
+
+
+def _rows(run: Run, summary: TrialSummary) -> tuple[tuple[str, ...], ...]:
+    trial = summary.trial
+    deployment = run.plan.deployment(trial.deployment_id)
+    shared = (
+        run.run_id,
+        run.origin.value,
+        trial.trial_id,
+        str(deployment.num_shard),
+        deployment.quantize or "",
+        str(trial.sequence_length),
+        str(trial.decode_length),
+        str(trial.batch_size),
+    )
+    outcome = CUT_OFF.replace(" ", "_") if summary.end is None else summary.end.outcome.value
+    steps = (
+        ("prefill", summary.prefill),
+        ("decode_token", summary.decode_token),
+        ("decode_total", summary.decode_total),
+    )
+    return tuple(
+        (*shared, step, outcome, str(summary.runs), *_figures(figures)) for step, figures in steps
+    )
+
+
+def _figures(figures: StepFigures | None) -> tuple[str, ...]:
+    if figures is None:
+        return ("0", *[""] * 9)
+    latency, rates = figures.latency, figures.throughput
+    values: Sequence[float | None] = (
+        latency.mean,
+        latency.lowest,
+        latency.highest,
+        latency.p50,
+        latency.p90,
+        latency.p99,
+        *((None, None, None) if rates is None else (rates.mean, rates.lowest, rates.highest)),
+    )
+    return (str(latency.count), *("" if v is None else repr(v) for v in values))

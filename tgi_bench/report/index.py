@@ -1,0 +1,163 @@
+"""report.md: the verdict, how the figures scale, what failed, and the way to the tables."""
+
+from __future__ import annotations
+
+import shlex
+
+from tgi_bench.analysis.run import Origin, Run
+from tgi_bench.analysis.scaling import ScalingPoint, Setting, best_batches, scaling
+from tgi_bench.observation import Outcome
+from tgi_bench.report.per_shard import file_name
+from tgi_bench.report.table import Table, markdown
+from tgi_bench.report.verdict import definitions, environment, simulated, verdict
+from tgi_bench.report.words import (
+    CUT_OFF,
+    gpus,
+    milliseconds,
+    origin_line,
+    setting_heading,
+    tokens_per_s,
+)
+
+_STEP_NAMES = {"prefill": "Prefill", "decode_token": "Decode (token)"}
+
+_NOT_SCALING = 1.05
+"""Efficiency that noise does not explain."""
+
+
+def index(run: Run) -> str:
+    """The page that a reader opens first."""
+    sections = (
+        f"# {run.plan.experiment}: {run.plan.model}\n",
+        f"{origin_line(run)}\n",
+        f"Run {run.run_id}. Verdict: **{run.verdict.word}**"
+        + ("." if run.finished else "; the sweep is not finished.")
+        + "\n",
+        _links(run),
+        _best(run),
+        _scaling(run),
+        _without_figures(run),
+        verdict(run),
+        simulated(run),
+        _reproduce(run),
+        environment(run),
+        definitions(run),
+    )
+    return "\n".join(section for section in sections if section)
+
+
+def shard_counts(run: Run) -> tuple[int, ...]:
+    """Every num_shard of the plan, ascending."""
+    return tuple(sorted({d.num_shard for d in run.plan.deployments}))
+
+
+def _links(run: Run) -> str:
+    lines = (f"- [{gpus(n)}]({file_name(n)})\n" for n in shard_counts(run))
+    return f"# Tables\n\n{''.join(lines)}"
+
+
+def _best(run: Run) -> str:
+    best = best_batches(run.plan, run.trials)
+    if not best:
+        return ""
+    rows = tuple(
+        (
+            str(b.num_shard),
+            setting_heading(b.setting),
+            str(b.setting.sequence_length),
+            str(b.batch_size),
+            tokens_per_s(b.tokens_per_s),
+            milliseconds(b.step_latency_ns),
+            "yes" if b.largest else "no",
+        )
+        for b in best
+    )
+    headers = (
+        "num_shard",
+        "Setting",
+        "Sequence Length",
+        "Batch Size",
+        "Decode throughput",
+        "Decode (token)",
+        "Largest with figures",
+    )
+    return (
+        "# Best batch size\n\nThe one with the highest decode throughput. Where it is the largest "
+        "with figures, a larger one may do better if it fits.\n\n"
+        + markdown(Table(headers, rows, frozenset({0, 2, 3, 4, 5})))
+    )
+
+
+def _scaling(run: Run) -> str:
+    """One table for each setting; the smallest num_shard's cell holds the latency itself."""
+    by_setting: dict[Setting, list[ScalingPoint]] = {}
+    for point in scaling(run.plan, run.trials):
+        by_setting.setdefault(point.setting, []).append(point)
+    if not by_setting:
+        return ""
+    text = (
+        "# Speed-up and efficiency over num_shard\n\nMean latency, and against the smallest "
+        "num_shard of the row its speed-up and efficiency. Rows compare trials that differ in "
+        "num_shard only.\n"
+    )
+    for shared, points in by_setting.items():
+        heading = f"Sequence Length {shared.sequence_length}, {setting_heading(shared)}"
+        text += f"\n## {heading}\n\n{markdown(_scaling_table(points))}"
+    if any(p.efficiency > _NOT_SCALING for points in by_setting.values() for p in points):
+        text += (
+            "\nAn efficiency above 100% is no gain of parallel work alone: the smallest num_shard "
+            "ran another code path, or was short of memory.\n"
+        )
+    return text
+
+
+def _scaling_table(points: list[ScalingPoint]) -> Table:
+    shards = sorted({p.num_shard for p in points})
+    rows: dict[tuple[str, int], dict[int, str]] = {}
+    for point in points:
+        row = rows.setdefault((_STEP_NAMES[point.step], point.batch_size), {})
+        cell = milliseconds(point.latency_ns)
+        if row:
+            cell += f", {point.speed_up:.2f}x, {point.efficiency:.0%}"
+        row[point.num_shard] = cell
+    return Table(
+        ("Step", "Batch Size", *(f"num_shard {n}" for n in shards)),
+        tuple(
+            (step, str(batch), *(cells.get(n, "-") for n in shards))
+            for (step, batch), cells in rows.items()
+        ),
+        frozenset(range(1, len(shards) + 2)),
+    )
+
+
+def _without_figures(run: Run) -> str:
+    """Every trial that did not end OK, with its reason."""
+    rows = tuple(
+        (t.trial.trial_id, *((CUT_OFF, "") if t.end is None else (t.end.outcome, t.end.reason)))
+        for t in run.trials
+        if t.end is None or t.end.outcome is not Outcome.OK
+    )
+    if not rows:
+        return ""
+    shown = tuple((trial, word.replace("_", " "), reason) for trial, word, reason in rows)
+    return "# Trials without figures\n\n" + markdown(Table(("Trial", "Outcome", "Reason"), shown))
+
+
+def _reproduce(run: Run) -> str:
+    """The commands that make this run and this report again."""
+    run_dir = f"results/{run.plan.experiment}/{run.run_id}"
+    if run.origin is Origin.IMPORTED:
+        first = f"tgi-bench import {shlex.quote(run.plan.experiment)}.md"
+    else:
+        words = ["tgi-bench", "sweep", f"experiments/{run.plan.experiment}.yaml"]
+        for override in run.plan.overrides:
+            if override.key_path.startswith("only."):
+                words += ["--only", f"{override.key_path[5:]}={override.value}"]
+            else:
+                words += ["--set", f"{override.key_path}={override.value}"]
+        first = shlex.join(words)
+    return (
+        "# How to make it again\n\n"
+        f"```bash\n{first}\ntgi-bench report {shlex.quote(run_dir)}\n```\n\n"
+        f"Plan digest: `{run.plan.digest}`; the experiment itself is stored in run.db.\n"
+    )

@@ -1,0 +1,120 @@
+"""A run as JSON: schema `tgi-bench-run`, version 1.
+
+Units stand in the names; an undefined figure is null. Top level: schema, schema_version,
+run_id, origin, finished, experiment, model, digest, overrides, environment, verdict,
+deployments, trials. A key that is added raises no version; one that changes or goes does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from tgi_bench.analysis.run import DeploymentRecord, Run, StepFigures, TrialSummary, Verdict
+
+SCHEMA = "tgi-bench-run"
+SCHEMA_VERSION = 1
+
+Json = str | int | float | bool | None | Sequence["Json"] | Mapping[str, "Json"]
+
+
+def as_json(run: Run) -> str:
+    """The run's figures and verdict; the same run gives the same bytes."""
+    document: Json = {
+        "schema": SCHEMA,
+        "schema_version": SCHEMA_VERSION,
+        "run_id": run.run_id,
+        "origin": run.origin.value,
+        "finished": run.finished,
+        "experiment": run.plan.experiment,
+        "model": run.plan.model,
+        "digest": run.plan.digest,
+        "overrides": [{"key_path": o.key_path, "value": o.value} for o in run.plan.overrides],
+        "environment": dict(run.environment),
+        "verdict": _verdict(run.verdict),
+        "deployments": [_deployment(d) for d in run.deployments],
+        "trials": [_trial(t) for t in run.trials],
+    }
+    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _verdict(verdict: Verdict) -> Json:
+    checks: Json = [
+        {"name": c.name, "passed": c.passed, "finding": c.finding, "remedy": c.remedy}
+        for c in verdict.checks
+    ]
+    return {"word": verdict.word, "checks": checks}
+
+
+def _deployment(record: DeploymentRecord) -> Json:
+    d, facts = record.deployment, record.facts
+    said: Json = None
+    if facts is not None:
+        printed: Json = None if facts.arguments is None else dict(facts.arguments)
+        said = {
+            "command": list(facts.command),
+            "arguments": printed,
+            "version": facts.version,
+            "capacity_tokens": facts.capacity_tokens,
+            "capacity_source": facts.capacity_source,
+            "simulated": facts.simulated,
+            "ready_ns": facts.ready_ns,
+        }
+    return {
+        "deployment_id": d.deployment_id,
+        "launcher": d.launcher.value,
+        "image": d.image,
+        "tgi_version": d.tgi_version,
+        "version_assumed": d.version_assumed,
+        "num_shard": d.num_shard,
+        "arguments": {a.name: a.value for a in d.arguments},
+        "variable": [a.name for a in d.arguments if a.variable],
+        "server": said,
+        "failure": record.failure,
+    }
+
+
+def _trial(summary: TrialSummary) -> Json:
+    trial, end = summary.trial, summary.end
+    return {
+        "trial_id": trial.trial_id,
+        "deployment_id": trial.deployment_id,
+        "batch_size": trial.batch_size,
+        "sequence_length": trial.sequence_length,
+        "decode_length": trial.decode_length,
+        "runs_asked": trial.runs,
+        "warmups": trial.warmups,
+        "runs_counted": summary.runs,
+        "outcome": None if end is None else end.outcome.value,
+        "reason": "" if end is None else end.reason,
+        "prefill": _figures(summary.prefill),
+        "decode_token": _figures(summary.decode_token),
+        "decode_total": _figures(summary.decode_total),
+        "client_share": summary.client_share,
+        "rank_spread": summary.rank_spread,
+        "first_run_excess": summary.first_run_excess,
+        "prompt_tokens": summary.prompt_tokens,
+    }
+
+
+def _figures(figures: StepFigures | None) -> Json:
+    if figures is None:
+        return None
+    latency, rates = figures.latency, figures.throughput
+    throughput: Json = None
+    if rates is not None:
+        throughput = {
+            "mean_tokens_per_s": rates.mean,
+            "lowest_tokens_per_s": rates.lowest,
+            "highest_tokens_per_s": rates.highest,
+        }
+    return {
+        "samples": latency.count,
+        "mean_ns": latency.mean,
+        "lowest_ns": latency.lowest,
+        "highest_ns": latency.highest,
+        "p50_ns": latency.p50,
+        "p90_ns": latency.p90,
+        "p99_ns": latency.p99,
+        "throughput": throughput,
+    }

@@ -1,0 +1,100 @@
+"""The launcher's part of a report: command lines, constant and variable arguments."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Sequence
+from pathlib import PurePosixPath
+
+from tgi_bench.analysis.run import DeploymentRecord, Origin, Run
+from tgi_bench.plan.launcher_args import arguments_of, command_line
+from tgi_bench.plan.plan import ArgumentValue, Deployment
+from tgi_bench.report.words import argument
+
+
+def commands(run: Run, records: Sequence[DeploymentRecord]) -> str:
+    """The command line of each deployment, and beside it what really ran where that differs."""
+    asked = dict.fromkeys(_requested(r.deployment, run.origin) for r in records)
+    text = _fenced(asked)
+    started = dict.fromkeys(
+        _shown(r.facts.command) for r in records if r.facts is not None and r.facts.command
+    )
+    if started and list(started) != list(asked):
+        text += f"\nStarted as:\n\n{_fenced(started)}"
+    return text
+
+
+def arguments(run: Run, records: Sequence[DeploymentRecord]) -> str:
+    """ "## Constant" and "## Variables": as the servers printed them, else as requested."""
+    variable = {a.name for d in run.plan.deployments for a in d.arguments if a.variable}
+    # num_shard differs from report to report, so it stands with the variable ones always.
+    variable.add("num_shard")
+    texts = [_texts(r) for r in records]
+    names = list(dict.fromkeys(name for t in texts for name in t))
+    values = {n: list(dict.fromkeys(t[n] for t in texts if n in t)) for n in names}
+    constant = [f"- {n}: {', '.join(values[n])}" for n in names if n not in variable]
+    varied = [f"- {n}: {', '.join(values[n])}" for n in names if n in variable]
+    return (
+        f"{_source(run, records)}\n\n"
+        "## Constant\n" + "".join(f"{line}\n" for line in constant) + "\n"
+        "## Variables\n" + "".join(f"{line}\n" for line in varied)
+    )
+
+
+def _source(run: Run, records: Sequence[DeploymentRecord]) -> str:
+    printed = [r for r in records if r.facts is not None and r.facts.arguments is not None]
+    if run.origin is Origin.IMPORTED:
+        return "As the published report lists them."
+    if len(printed) == len(records):
+        return "As the server printed them when it started."
+    if not printed:
+        return "As requested: no server printed its arguments."
+    rest = ", ".join(r.deployment.deployment_id for r in records if r not in printed)
+    return f"As the servers printed them; as requested of {rest}, which printed none."
+
+
+def _texts(record: DeploymentRecord) -> dict[str, str]:
+    """Name and text of every argument of one deployment."""
+    if record.facts is not None and record.facts.arguments is not None:
+        return {name: _one_line(text) for name, text in record.facts.arguments}
+    deployment = record.deployment
+    requested = {a.name: argument(a.value) for a in deployment.arguments}
+    return {
+        "model_id": argument(deployment.model),
+        **requested,
+        "num_shard": argument(deployment.num_shard),
+    }
+
+
+def _one_line(text: str) -> str:
+    """Rust's pretty form of a value, as its plain form prints it: `Some(2)`."""
+    line = " ".join(text.split())
+    for pretty, plain in (("( ", "("), (", )", ")"), ("[ ", "["), (", ]", "]")):
+        line = line.replace(pretty, plain)
+    return line
+
+
+def _requested(deployment: Deployment, origin: Origin) -> str:
+    """text-generation-launcher's command line; of an imported run without its defaults."""
+    given = [(a.name, a.value) for a in deployment.arguments]
+    if origin is Origin.IMPORTED:
+        given = _without_defaults(deployment.tgi_version, given)
+    words = command_line(deployment.tgi_version, deployment.model, given)
+    return shlex.join(("text-generation-launcher", *words))
+
+
+def _without_defaults(
+    version: str, given: Sequence[tuple[str, ArgumentValue]]
+) -> list[tuple[str, ArgumentValue]]:
+    """A published list names every argument: keep those that say something."""
+    defaults = {spec.name: spec.default for spec in arguments_of(version)}
+    return [(name, v) for name, v in given if name in defaults and defaults[name] != v]
+
+
+def _shown(command: Sequence[str]) -> str:
+    """The command as started; the program by its name, for where it lies says nothing."""
+    return shlex.join((PurePosixPath(command[0]).name, *command[1:]))
+
+
+def _fenced(lines: Iterable[str]) -> str:
+    return "```bash\n" + "".join(f"{line}\n" for line in lines) + "```\n"

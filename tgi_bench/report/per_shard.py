@@ -1,0 +1,204 @@
+"""num_shard-N.md: the published report's layout, for one tensor-parallel degree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tgi_bench.analysis.run import (
+    DeploymentRecord,
+    Origin,
+    Run,
+    StepFigures,
+    TrialSummary,
+)
+from tgi_bench.analysis.scaling import Setting, setting, usable
+from tgi_bench.observation import Outcome
+from tgi_bench.plan.plan import BatchTrial
+from tgi_bench.report.launcher import arguments, commands
+from tgi_bench.report.table import Table, markdown
+from tgi_bench.report.verdict import definitions, simulated, verdict
+from tgi_bench.report.words import (
+    CUT_OFF,
+    UNDEFINED,
+    cell_word,
+    gpus,
+    milliseconds,
+    origin_line,
+    setting_heading,
+    tokens_per_s,
+)
+
+LATENCY_HEADERS = ("Step", "Batch Size", "Average", "Lowest", "Highest", "p50", "p90", "p99")
+THROUGHPUT_HEADERS = LATENCY_HEADERS[:5]
+
+
+def file_name(num_shard: int) -> str:
+    """ "num_shard-2.md"."""
+    return f"num_shard-{num_shard}.md"
+
+
+def per_shard(run: Run, num_shard: int) -> str:
+    """The report of all deployments of that num_shard."""
+    records = [d for d in run.deployments if d.deployment.num_shard == num_shard]
+    ids = {d.deployment.deployment_id for d in records}
+    trials = [t for t in run.trials if t.trial.deployment_id in ids]
+    sections = (
+        f"# {run.plan.experiment}: {run.plan.model} on {gpus(num_shard)}\n",
+        f"{origin_line(run)} Verdict: {run.verdict.word} (see the end).\n",
+        commands(run, records),
+        f"# text_generation_launcher: Args\n\n{arguments(run, records)}",
+        f"# Experiment Generation Arguments\n\n{_parameters(run, records, trials)}",
+        f"# Tensor Parallel (TP) - {gpus(num_shard)}\n\n{_tables(run, trials)}",
+        definitions(run),
+        _runs(run, trials),
+        simulated(run),
+        verdict(run),
+    )
+    return "\n".join(section for section in sections if section)
+
+
+def _parameters(
+    run: Run, records: Sequence[DeploymentRecord], trials: Sequence[TrialSummary]
+) -> str:
+    def each(values: Sequence[object]) -> str:
+        return ", ".join(dict.fromkeys(map(str, values))) or UNDEFINED
+
+    asked = [t.trial for t in trials]
+    sampling = [t.sampling for t in asked]
+    rows = (
+        ("Model", run.plan.model),
+        ("TGI Version", each([_version(d) for d in records])),
+        ("Sequence Length", each([t.sequence_length for t in asked])),
+        ("Decode Length", each([t.decode_length for t in asked])),
+        ("N Runs", each([t.runs for t in asked])),
+        ("Warmups", each([t.warmups for t in asked])),
+        ("Temperature", each([s.temperature for s in sampling])),
+        ("Top K", each([s.top_k for s in sampling])),
+        ("Top P", each([s.top_p for s in sampling])),
+        ("Typical P", each([s.typical_p for s in sampling])),
+        ("Repetition Penalty", each([s.repetition_penalty for s in sampling])),
+        ("Watermark", each([str(s.watermark).lower() for s in sampling])),
+        ("Do Sample", each([str(s.do_sample).lower() for s in sampling])),
+    )
+    return markdown(Table(("Parameter", "Value"), rows))
+
+
+def _version(record: DeploymentRecord) -> str:
+    if record.facts is not None and record.facts.version is not None:
+        return record.facts.version
+    assumed = " (assumed)" if record.deployment.version_assumed else ""
+    return record.deployment.tgi_version + assumed
+
+
+def _tables(run: Run, trials: Sequence[TrialSummary]) -> str:
+    by_length: dict[int, dict[Setting, list[TrialSummary]]] = {}
+    for summary in trials:
+        shared = setting(run.plan, summary.trial)
+        settings = by_length.setdefault(shared.sequence_length, {})
+        settings.setdefault(shared, []).append(summary)
+    parts = []
+    for length, settings in by_length.items():
+        parts.append(f"## Sequence Length {length}\n")
+        for shared, group in settings.items():
+            parts.append(f"### {setting_heading(shared)}\n")
+            parts.append(markdown(_latency(group)))
+            parts.append(markdown(_throughput(group)))
+            parts.append(_notes(group))
+    return "\n".join(part for part in parts if part)
+
+
+def _latency(group: Sequence[TrialSummary]) -> Table:
+    steps = (
+        ("Prefill", [t.prefill for t in group]),
+        ("Decode (token)", [t.decode_token for t in group]),
+        ("Decode (total)", [t.decode_total for t in group]),
+    )
+    rows = tuple(
+        (step, str(t.trial.batch_size), *_latency_cells(t, f))
+        for step, figures in steps
+        for t, f in zip(group, figures, strict=True)
+    )
+    return Table(LATENCY_HEADERS, rows, frozenset(range(1, len(LATENCY_HEADERS))))
+
+
+def _latency_cells(summary: TrialSummary, figures: StepFigures | None) -> tuple[str, ...]:
+    if not usable((summary,)):
+        return (_word(summary),) * 6
+    if figures is None:
+        return (UNDEFINED,) * 6
+    d = figures.latency
+    return tuple(map(milliseconds, (d.mean, d.lowest, d.highest, d.p50, d.p90, d.p99)))
+
+
+def _throughput(group: Sequence[TrialSummary]) -> Table:
+    steps = (
+        ("Prefill", [t.prefill for t in group]),
+        ("Decode", [t.decode_total for t in group]),
+    )
+    rows = tuple(
+        (step, str(t.trial.batch_size), *_throughput_cells(t, f))
+        for step, figures in steps
+        for t, f in zip(group, figures, strict=True)
+    )
+    return Table(THROUGHPUT_HEADERS, rows, frozenset(range(1, len(THROUGHPUT_HEADERS))))
+
+
+def _throughput_cells(summary: TrialSummary, figures: StepFigures | None) -> tuple[str, ...]:
+    if not usable((summary,)):
+        return (_word(summary),) * 3
+    if figures is None or figures.throughput is None:
+        return (UNDEFINED,) * 3
+    r = figures.throughput
+    return tuple(map(tokens_per_s, (r.mean, r.lowest, r.highest)))
+
+
+def _word(summary: TrialSummary) -> str:
+    """The word of a trial without figures; one that ended OK without a whole run has "-"."""
+    if summary.end is not None and summary.end.outcome is Outcome.OK:
+        return UNDEFINED
+    return cell_word(summary.end)
+
+
+def _notes(group: Sequence[TrialSummary]) -> str:
+    """Why cells hold a word: trials that share a reason share a line."""
+    by_reason: dict[tuple[str, str], list[int]] = {}
+    for summary in group:
+        if not usable((summary,)):
+            by_reason.setdefault(_why(summary), []).append(summary.trial.batch_size)
+    lines = []
+    for (word, why), sizes in by_reason.items():
+        listed = f"batch size{'s' if len(sizes) > 1 else ''} {', '.join(map(str, sizes))}"
+        lines.append(f"- {word}, {listed}: {why}\n")
+    return "".join(lines)
+
+
+def _why(summary: TrialSummary) -> tuple[str, str]:
+    word = _word(summary)
+    if summary.end is None:
+        return word, f"the sweep was {CUT_OFF} before this trial ended"
+    if summary.end.outcome is Outcome.OK:
+        return word, "no run has all of its steps"
+    reason = " ".join(summary.end.reason.split()) or "no reason given"
+    if summary.end.outcome is Outcome.SKIPPED:
+        return word, f"skipped, not run: {reason}"
+    return word, reason
+
+
+def _runs(run: Run, trials: Sequence[TrialSummary]) -> str:
+    """How many runs and samples stand behind a figure."""
+    if not trials:
+        return ""
+    lines = dict.fromkeys(_count(run.origin, t.trial, t.runs) for t in usable(trials))
+    text = "".join(lines) or "No trial has figures.\n"
+    return f"# Runs\n\n{text}"
+
+
+def _count(origin: Origin, trial: BatchTrial, runs: int) -> str:
+    warmups = f"{trial.warmups} warm-up{'' if trial.warmups == 1 else 's'}"
+    if origin is Origin.IMPORTED:
+        return f"- {runs} runs for each batch size after {warmups}, as the published report says\n"
+    steps = trial.decode_length - 1
+    return (
+        f"- {runs} of {trial.runs} runs for each batch size, {warmups} left out: {runs} prefill "
+        f"steps, {runs * steps} decode steps, {runs if steps else 0} decode totals\n"
+    )

@@ -1,0 +1,89 @@
+"""Values to text: units are converted here and nowhere else."""
+
+from __future__ import annotations
+
+from tgi_bench.analysis.run import Origin, Run
+from tgi_bench.analysis.scaling import Setting
+from tgi_bench.observation import Outcome, TrialEnd
+from tgi_bench.plan.plan import ArgumentValue, LauncherKind
+
+UNDEFINED = "-"
+
+_CELL_WORDS = {
+    Outcome.OUT_OF_MEMORY: "OOM",
+    Outcome.SKIPPED: "OOM",
+    Outcome.SHARD_DIED: "shard died",
+    Outcome.TIMEOUT: "timeout",
+    Outcome.REFUSED: "refused",
+    Outcome.LAUNCH_FAILED: "not started",
+    Outcome.FAILED: "failed",
+}
+CUT_OFF = "cut off"
+
+
+def cell_word(end: TrialEnd | None) -> str:
+    """What stands in the cells of a trial without figures."""
+    return CUT_OFF if end is None else _CELL_WORDS.get(end.outcome, UNDEFINED)
+
+
+def outcome_of(word: str) -> Outcome | None:
+    """The outcome that a cell's word stands for, as far as the cell says it."""
+    return next((outcome for outcome, known in _CELL_WORDS.items() if known == word), None)
+
+
+def milliseconds(ns: float | None) -> str:
+    """ "139.82 ms"."""
+    return UNDEFINED if ns is None else f"{ns / 1e6:.2f} ms"
+
+
+def tokens_per_s(rate: float | None) -> str:
+    """ "7324.00 tokens/s"."""
+    return UNDEFINED if rate is None else f"{rate:.2f} tokens/s"
+
+
+def argument(value: ArgumentValue) -> str:
+    """A launcher argument's value as the published report writes one."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return f'"{value}"'
+        case _:
+            return str(value)
+
+
+def quantization(quantize: str | None) -> str:
+    """ "No Quantization" or "Quantization: bitsandbytes"."""
+    return "No Quantization" if quantize is None else f"Quantization: {quantize}"
+
+
+def setting_heading(setting: Setting) -> str:
+    """The quantization and every other value that the experiment varies."""
+    others = (f"{name}: {argument(value)}" for name, value in setting.others)
+    return "; ".join((quantization(setting.quantize), *others))
+
+
+def gpus(num_shard: int) -> str:
+    """ "1 GPU", "2 GPUs"."""
+    return f"{num_shard} GPU" if num_shard == 1 else f"{num_shard} GPUs"
+
+
+def origin_line(run: Run) -> str:
+    """Where the figures come from: the first thing that a reader sees."""
+    match run.origin:
+        case Origin.SIMULATED:
+            engines = dict.fromkeys(d.deployment.embedded for d in run.deployments)
+            said = " and ".join(f"`{e.engine}` engine as an {e.accelerator}" for e in engines)
+            return (
+                f"**Simulated.** The times come from the embedded server's {said}: an estimate "
+                "made them, no GPU did."
+            )
+        case Origin.IMPORTED:
+            embedded = (d.deployment.launcher for d in run.deployments)
+            how = ", simulated" if LauncherKind.EMBEDDED in embedded else ""
+            return (
+                f"**Imported{how}.** The figures were read from a published report "
+                f"({run.plan.experiment}); tgi-bench measured none of them."
+            )
+        case Origin.MEASURED:
+            return "**Measured** on the servers described below."

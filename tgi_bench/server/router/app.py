@@ -1,0 +1,181 @@
+"""The router: an HTTP server over the shards of one deployment."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from contextlib import AsyncExitStack, suppress
+
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+
+from tgi_bench.errors import LaunchError
+from tgi_bench.estimate.model import model_shape
+from tgi_bench.server.behaviour import Behaviour
+from tgi_bench.server.config import ServerConfig
+from tgi_bench.server.log import ROUTER, Log
+from tgi_bench.server.router.batcher import Batcher
+from tgi_bench.server.router.deployment import Deployment
+from tgi_bench.server.router.failure import BodyError, RequestError, ShardCallError
+from tgi_bench.server.router.generate_routes import GenerateRoutes
+from tgi_bench.server.router.inference import Inference
+from tgi_bench.server.router.metrics import Metrics
+from tgi_bench.server.router.openai_routes import OpenAiRoutes
+from tgi_bench.server.router.server_routes import ServerRoutes
+from tgi_bench.server.router.shard_client import ShardClient
+from tgi_bench.server.router.sse import KEEP_ALIVE_S, Framing
+from tgi_bench.server.router.start import batch_rules, batch_total_tokens
+from tgi_bench.server.router.validation import Validator
+from tgi_bench.server.tokenizer import Tokenizer
+
+SHUTDOWN_S = 2.0
+"""How long requests that are under way may go on after `stop`."""
+
+
+class Router:
+    """One deployment's HTTP side. `start` once, then `stop` once."""
+
+    def __init__(self, config: ServerConfig, log: Log, keep_alive_s: float = KEEP_ALIVE_S) -> None:
+        """keep_alive_s: silence in a stream after which a comment is sent."""
+        self._config = config
+        self._log = log
+        self._behaviour = Behaviour(config.tgi_version)
+        self._framing = Framing(self._behaviour.sse_prefix, keep_alive_s)
+        self._port: int | None = None
+        self._cleanup = AsyncExitStack()
+
+    @property
+    def port(self) -> int:
+        """The port that answers; of the config, or the one the system chose for port 0."""
+        if self._port is None:
+            raise RuntimeError("the router is not started")
+        return self._port
+
+    async def start(self) -> None:
+        """Connect, warm up, bind.
+
+        Raises LaunchError where the shards do not answer or the limits contradict what
+        they say, and OSError where the address is taken. Nothing is left open then.
+        """
+        async with AsyncExitStack() as opened:
+            deployment = await self._open(opened)
+            runner = web.AppRunner(
+                application(deployment),
+                access_log=None,
+                # A client that leaves must free its place in the batch.
+                handler_cancellation=True,
+                shutdown_timeout=SHUTDOWN_S,
+            )
+            opened.push_async_callback(runner.cleanup)
+            await runner.setup()
+            site = web.TCPSite(runner, self._config.hostname, self._config.port)
+            await site.start()
+            self._port = int(runner.addresses[0][1])
+            self._cleanup = opened.pop_all()
+        self._log.info(ROUTER, "Connected")
+        self._log.info(ROUTER, f"Listening on {self._config.hostname}:{self._port}")
+
+    async def stop(self) -> None:
+        """Take no more requests, let those under way go on for SHUTDOWN_S, disconnect."""
+        await self._cleanup.aclose()
+
+    def _report_crash(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled():
+            self._log.error(ROUTER, f"Batching crashed: {task.exception()!r}")
+
+    async def _open(self, opened: AsyncExitStack) -> Deployment:
+        config, behaviour = self._config, self._behaviour
+        try:
+            client = await ShardClient.connect(behaviour.protocol, config.uds_path(0))
+            opened.push_async_callback(client.close)
+            info = await client.info()
+            await client.clear_cache(None)
+        except ShardCallError as failure:
+            raise LaunchError(f"the shards do not answer: {failure}") from failure
+        total = await batch_total_tokens(client, behaviour, config.limits, self._log)
+        metrics = Metrics(behaviour, config.limits)
+        if metrics.batch_total_limit is not None:
+            metrics.batch_total_limit.set(total)
+        batcher = Batcher(client, batch_rules(info, total, config.limits), metrics, self._log)
+        tokenizer = Tokenizer(model_shape(config.engine.model_id).vocab)
+        validator = Validator(config.limits, behaviour, tokenizer)
+        permits = config.limits.max_concurrent_requests
+        inference = Inference(validator, batcher.waiting, metrics, permits)
+        task = asyncio.create_task(batcher.run())
+        task.add_done_callback(self._report_crash)
+        opened.push_async_callback(_ended, task)
+        return Deployment(
+            config=config,
+            behaviour=behaviour,
+            client=client,
+            info=info,
+            batch_total_tokens=total,
+            inference=inference,
+            tokenizer=tokenizer,
+            metrics=metrics,
+            framing=self._framing,
+        )
+
+
+def application(deployment: Deployment) -> web.Application:
+    """The routes that this version has; every other is 404."""
+    config, behaviour = deployment.config, deployment.behaviour
+    app = web.Application(
+        client_max_size=config.limits.payload_limit_bytes,
+        middlewares=[_authorized(config.api_key), _failures],
+    )
+    server = ServerRoutes(deployment)
+    generate = GenerateRoutes(deployment)
+    openai = OpenAiRoutes(deployment)
+    for path in ("/", "/health", "/ping"):
+        app.router.add_get(path, server.health)
+    app.router.add_get("/info", server.info)
+    app.router.add_get("/metrics", server.metrics)
+    app.router.add_post("/", generate.compatible)
+    app.router.add_post("/generate", generate.generate)
+    app.router.add_post("/generate_stream", generate.generate_stream)
+    if behaviour.tokenize_route:
+        app.router.add_post("/tokenize", generate.tokenize)
+    if behaviour.chat_route:
+        app.router.add_post("/v1/chat/completions", openai.chat)
+    if behaviour.completions_route:
+        app.router.add_post("/v1/completions", openai.completions)
+    if behaviour.models_route:
+        app.router.add_get("/v1/models", openai.models)
+    return app
+
+
+@web.middleware
+async def _failures(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """A failure before the first byte of an answer, as its status and body."""
+    try:
+        return await handler(request)
+    except RequestError as failure:
+        return web.json_response(failure.body, status=failure.kind.value.status)
+    except BodyError as error:
+        return web.Response(status=error.status, text=str(error))
+
+
+def _authorized(api_key: str | None) -> Middleware:
+    """With a key, POST needs it: 401 and no body without."""
+    wanted = None if api_key is None else f"Bearer {api_key}".encode()
+
+    @web.middleware
+    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+        given = request.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
+        if (
+            wanted is not None
+            and request.method == "POST"
+            and not hmac.compare_digest(given, wanted)
+        ):
+            return web.Response(status=401)
+        return await handler(request)
+
+    return check
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    """Cancel a task and wait for it; its own error, if it had one, is raised."""
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task

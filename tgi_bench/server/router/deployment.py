@@ -1,0 +1,50 @@
+"""What every route needs of the running deployment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from tgi_bench.server.behaviour import Behaviour
+from tgi_bench.server.config import ServerConfig
+from tgi_bench.server.router.body import Fields, parse
+from tgi_bench.server.router.failure import BodyError
+from tgi_bench.server.router.inference import Inference
+from tgi_bench.server.router.metrics import Metrics
+from tgi_bench.server.router.shard_client import ShardClient
+from tgi_bench.server.router.sse import Framing
+from tgi_bench.server.tokenizer import Tokenizer
+from tgi_bench.wire.messages import Info
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """One deployment behind its router.
+
+    info: of rank 0. batch_total_tokens: the room of a running batch, in effect.
+    """
+
+    config: ServerConfig
+    behaviour: Behaviour
+    client: ShardClient
+    info: Info
+    batch_total_tokens: int
+    inference: Inference
+    tokenizer: Tokenizer
+    metrics: Metrics
+    framing: Framing
+
+    @property
+    def fingerprint(self) -> str:
+        """system_fingerprint of the OpenAI routes."""
+        return f"{self.config.version_text}-simulated"
+
+
+async def read_body(request: web.Request) -> Fields:
+    """A request's JSON. Raises BodyError."""
+    try:
+        payload = await request.read()
+    except web.HTTPRequestEntityTooLarge as error:
+        raise BodyError(413, "Failed to buffer the request body: length limit exceeded") from error
+    return parse(payload, request.content_type)

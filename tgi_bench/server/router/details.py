@@ -1,0 +1,127 @@
+"""The JSON of /generate and /generate_stream: tokens, details, headers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from tgi_bench.server.behaviour import Behaviour
+from tgi_bench.server.router.inference import Sequence
+from tgi_bench.server.router.validation import GenerateRequest
+from tgi_bench.server.router.waiting import NewToken
+from tgi_bench.wire.messages import FinishReason, GeneratedText, Token
+
+COMPUTE_TYPE = "simulated"
+
+_REASONS = {
+    FinishReason.LENGTH: "length",
+    FinishReason.EOS_TOKEN: "eos_token",
+    FinishReason.STOP_SEQUENCE: "stop_sequence",
+}
+
+
+def finish_reason(reason: FinishReason) -> str:
+    """TGI's name of a reason."""
+    return _REASONS[reason]
+
+
+def logprob(token: Token) -> float | None:
+    """None: the first prompt token has none (NaN on the wire)."""
+    return None if math.isnan(token.logprob) else token.logprob
+
+
+def generated(token: Token) -> dict[str, object]:
+    """A new token."""
+    return {
+        "id": token.id,
+        "text": token.text,
+        "logprob": logprob(token),
+        "special": token.special,
+    }
+
+
+def answer_text(request: GenerateRequest, end: GeneratedText) -> str:
+    """The answer, with the prompt before it where return_full_text asks for it."""
+    return request.inputs + end.text if request.parameters.return_full_text else end.text
+
+
+def whole_answer(
+    request: GenerateRequest, best: Sequence, others: Iterable[Sequence]
+) -> dict[str, object]:
+    """The answer of /generate."""
+    body: dict[str, object] = {"generated_text": answer_text(request, best.end)}
+    if not (request.parameters.details or request.parameters.decoder_input_details):
+        return body
+    details = _sequence_details(best)
+    alternatives = [
+        {"generated_text": answer_text(request, other.end), **_sequence_details(other)}
+        for other in others
+    ]
+    if alternatives:
+        details["best_of_sequences"] = alternatives
+    body["details"] = details
+    return body
+
+
+def _sequence_details(sequence: Sequence) -> dict[str, object]:
+    details: dict[str, object] = {
+        "finish_reason": finish_reason(sequence.end.finish_reason),
+        "generated_tokens": sequence.end.generated_tokens,
+        "seed": sequence.end.seed,
+        "prefill": [
+            {"id": token.id, "text": token.text, "logprob": logprob(token)}
+            for token in sequence.prefill
+        ],
+        "tokens": [generated(token) for token in sequence.tokens],
+    }
+    if sequence.top_tokens:
+        details["top_tokens"] = [
+            [generated(token) for token in alternatives] for alternatives in sequence.top_tokens
+        ]
+    return details
+
+
+def stream_event(
+    request: GenerateRequest, new: NewToken, position: tuple[int, int], behaviour: Behaviour
+) -> dict[str, object]:
+    """One event of /generate_stream. position: the token's index from 1, the prompt's tokens."""
+    index, input_tokens = position
+    event: dict[str, object] = {}
+    if behaviour.stream_index:
+        event["index"] = index
+    event["token"] = generated(new.token)
+    if new.top_tokens:
+        event["top_tokens"] = [generated(token) for token in new.top_tokens]
+    event["generated_text"] = None if new.end is None else answer_text(request, new.end)
+    event["details"] = None
+    if new.end is not None and request.parameters.details:
+        details: dict[str, object] = {
+            "finish_reason": finish_reason(new.end.finish_reason),
+            "generated_tokens": new.end.generated_tokens,
+            "seed": new.end.seed,
+        }
+        if behaviour.input_length_in_details:
+            details["input_length"] = input_tokens
+        event["details"] = details
+    return event
+
+
+def headers(request: GenerateRequest, best: Sequence, behaviour: Behaviour) -> dict[str, str]:
+    """Headers of an answer that is not streamed. Durations are whole ms, truncated, but
+    x-compute-time: seconds. x-time-per-token counts the prefill step."""
+    timing = best.timing
+    tokens = best.end.generated_tokens
+    told = {
+        "x-compute-type": COMPUTE_TYPE,
+        "x-compute-time": str(timing.total_ns / 1e9),
+        "x-compute-characters": str(len(request.inputs)),
+        "x-total-time": str(timing.total_ns // 1_000_000),
+        "x-validation-time": str(timing.validation_ns // 1_000_000),
+        "x-queue-time": str(timing.queue_ns // 1_000_000),
+        "x-inference-time": str(timing.inference_ns // 1_000_000),
+        "x-time-per-token": str(int(timing.per_token_ns(tokens) / 1e6)),
+    }
+    if behaviour.token_count_headers:
+        told["x-prompt-tokens"] = str(best.input_tokens)
+        told["x-generated-tokens"] = str(tokens)
+    return told

@@ -15,12 +15,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import grpc
 import pytest
 
 from tests.server.configs import FLASH, PADDED, engine_config, server_config
 from tgi_bench.errors import InputError
 from tgi_bench.server import sockets
-from tgi_bench.server.config import ServerConfig
+from tgi_bench.server.behaviour import Behaviour
+from tgi_bench.server.config import ServerConfig, Version
+from tgi_bench.wire import codec
+from tgi_bench.wire.messages import Batch, Request, Stopping, TokenChoice
 
 ROOT = Path(__file__).parents[2]
 
@@ -248,3 +252,29 @@ def test_length_of_socket_paths(size: int, fits: bool) -> None:
 def test_relative_socket_path() -> None:
     with pytest.raises(InputError, match="relative"):
         sockets.check_length(["s-0"])
+
+
+@pytest.mark.parametrize("version", [(2, 0, 4), (3, 3, 7)])
+def test_out_of_memory_ends_the_server(folder: str, version: Version) -> None:
+    engine = engine_config(PADDED, accelerator="T4", memory_fraction=0.4)
+    config = server_config(version, f"{folder}/s", engine)
+    protocol = Behaviour(version).protocol
+    text = "word " * 1000
+    asked = Request(0, text, 1000, TokenChoice(), Stopping(2))
+    payload = codec.encode_prefill(protocol, Batch(1, (asked,) * 16, 16_032, 16))
+    with launched(config) as server:
+        server.until("Connected")
+        with grpc.insecure_channel(f"unix:{config.uds_path(0)}") as channel:
+            call = channel.unary_unary(protocol.method("Prefill"), bytes, bytes)
+            with pytest.raises(grpc.RpcError):
+                call(payload)
+        code, output, errors = server.ended()
+    assert (code, errors) == (1, "Error: ShardFailed\n")
+    in_order(output, "Method Prefill encountered an error.", "Shard 0 crashed", "Shutting down")
+    assert os.listdir(folder) == []
+
+
+def test_the_launcher_forks_before_it_imports_grpc() -> None:
+    code = "import sys, tgi_bench.server.launcher; print('grpc' in sys.modules)"
+    told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert told.stdout == "False\n"

@@ -185,7 +185,7 @@ def test_errors_that_a_shard_survives(rank: Served) -> None:
 
 def test_bytes_that_are_no_message(rank: Served) -> None:
     package = rank.pb.DESCRIPTOR.package
-    call = rank.channel.unary_unary(f"/{package}.TextGenerationService/Prefill")
+    call = rank.channel.unary_unary(f"/{package}.TextGenerationService/Prefill", bytes, bytes)
     with pytest.raises(grpc.RpcError) as error:
         call(b"\xff\xff\xff")
     assert code_of(error) == (grpc.StatusCode.INTERNAL, "Exception deserializing request!")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tgi_bench.analysis.run import Check, DeploymentRecord
+from tgi_bench.analysis.run import NOT_CHECKED, Check, DeploymentRecord
 from tgi_bench.plan.launcher_args import arguments_of, parse_version
 from tgi_bench.plan.plan import ArgumentValue, Deployment
 
@@ -27,7 +27,7 @@ def check_arguments(deployments: Sequence[DeploymentRecord]) -> Check:
         if d.facts is not None and d.facts.arguments is not None
     ]
     if not printed:
-        return Check(name, True, "not checked: no server printed its arguments", "")
+        return Check(name, True, f"{NOT_CHECKED}no server printed its arguments", "")
     wrong = [f"{d.deployment_id}: {text}" for d, args in printed for text in differences(d, args)]
     if wrong:
         remedy = (
@@ -106,7 +106,7 @@ def check_version(deployments: Sequence[DeploymentRecord]) -> Check:
         if d.facts is not None and d.facts.version is not None
     ]
     if not said:
-        return Check(name, True, "not checked: no server said its version", "")
+        return Check(name, True, f"{NOT_CHECKED}no server said its version", "")
     wrong = [
         f"{d.deployment_id} is {version}, planned was {d.tgi_version}"
         + (" (assumed)" if d.version_assumed else "")

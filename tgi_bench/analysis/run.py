@@ -77,14 +77,26 @@ class DeploymentRecord:
     """Why it did not start; empty where it did."""
 
 
+NOT_CHECKED = "not checked: "
+"""Begins the finding of a check that could not be made; why follows."""
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One question of the verdict. remedy: the flag or key that mends it; empty when passed."""
+    """One question of the verdict. remedy: the flag or key that mends it; empty when passed.
+
+    A check that could not be made does not fail a run.
+    """
 
     name: str
     passed: bool
     finding: str
     remedy: str
+
+    @property
+    def made(self) -> bool:
+        """False where the run gives nothing to check."""
+        return not self.finding.startswith(NOT_CHECKED)
 
 
 @dataclass(frozen=True, slots=True)

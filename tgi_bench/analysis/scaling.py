@@ -55,24 +55,32 @@ class BestBatch:
     largest: bool
 
 
-def setting(plan: Plan, trial: BatchTrial) -> Setting:
-    """The setting of one trial of the plan."""
-    deployment = plan.deployment(trial.deployment_id)
+def settings(plan: Plan) -> dict[str, Setting]:
+    """The setting of every trial of the plan, by trial id."""
+    servers = {d.deployment_id: d for d in plan.deployments}
+    lengths_vary = len({t.decode_length for t in plan.trials}) > 1
+    return {t.trial_id: _setting(t, servers[t.deployment_id], lengths_vary) for t in plan.trials}
+
+
+def _setting(trial: BatchTrial, deployment: Deployment, lengths_vary: bool) -> Setting:
     others = tuple(
         (a.name, a.value)
         for a in deployment.arguments
         if a.variable and a.name not in ("num_shard", "quantize")
     )
-    if len({t.decode_length for t in plan.trials}) > 1:
+    if lengths_vary:
         others = (*others, ("decode_length", trial.decode_length))
     return Setting(deployment.quantize, others, trial.sequence_length)
 
 
+def has_figures(trial: TrialSummary) -> bool:
+    """Whether its figures are shown: it ended OK with at least one run."""
+    return trial.end is not None and trial.end.outcome is Outcome.OK and trial.runs > 0
+
+
 def usable(trials: Iterable[TrialSummary]) -> tuple[TrialSummary, ...]:
-    """The trials whose figures are shown: those that ended OK with at least one run."""
-    return tuple(
-        t for t in trials if t.end is not None and t.end.outcome is Outcome.OK and t.runs > 0
-    )
+    """The trials that have figures."""
+    return tuple(t for t in trials if has_figures(t))
 
 
 def scaling(plan: Plan, trials: Sequence[TrialSummary]) -> tuple[ScalingPoint, ...]:
@@ -80,11 +88,13 @@ def scaling(plan: Plan, trials: Sequence[TrialSummary]) -> tuple[ScalingPoint, .
 
     In the plan's order of settings, then step, batch size, num_shard.
     """
+    shared = settings(plan)
+    servers = {d.deployment_id: d for d in plan.deployments}
     groups: dict[tuple[Setting, str, int], dict[int, float]] = {}
     for summary in usable(trials):
-        num_shard = plan.deployment(summary.trial.deployment_id).num_shard
+        num_shard = servers[summary.trial.deployment_id].num_shard
         for step, figures in _steps(summary):
-            key = (setting(plan, summary.trial), step, summary.trial.batch_size)
+            key = (shared[summary.trial.trial_id], step, summary.trial.batch_size)
             groups.setdefault(key, {})[num_shard] = figures.latency.mean
     order = {key[0]: i for i, key in reversed(list(enumerate(groups)))}
     steps = ("prefill", "decode_token")
@@ -94,12 +104,13 @@ def scaling(plan: Plan, trials: Sequence[TrialSummary]) -> tuple[ScalingPoint, .
 
 def best_batches(plan: Plan, trials: Sequence[TrialSummary]) -> tuple[BestBatch, ...]:
     """One for each deployment and setting that has a decode throughput, in the plan's order."""
-    groups: dict[tuple[Deployment, Setting], list[BestBatch]] = {}
+    shared = settings(plan)
+    servers = {d.deployment_id: d for d in plan.deployments}
+    groups: dict[tuple[str, Setting], list[BestBatch]] = {}
     for summary in usable(trials):
-        deployment = plan.deployment(summary.trial.deployment_id)
-        shared = setting(plan, summary.trial)
-        if (candidate := _candidate(shared, deployment.num_shard, summary)) is not None:
-            groups.setdefault((deployment, shared), []).append(candidate)
+        server, chosen = servers[summary.trial.deployment_id], shared[summary.trial.trial_id]
+        if (candidate := _candidate(chosen, server.num_shard, summary)) is not None:
+            groups.setdefault((server.deployment_id, chosen), []).append(candidate)
     return tuple(_best(group) for group in groups.values())
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from tgi_bench.analysis.arguments import check_arguments, check_version
 from tgi_bench.analysis.run import (
+    NOT_CHECKED,
     Check,
     DeploymentRecord,
     Origin,
@@ -67,7 +68,7 @@ def _failed(trials: Trials) -> Check:
     """Running out of memory is a result; so is a refusal for want of room."""
     fine = (Outcome.OK, Outcome.OUT_OF_MEMORY, Outcome.SKIPPED, Outcome.REFUSED)
     failed = [
-        f"{t.trial.trial_id} ({t.end.outcome}: {t.end.reason})"
+        f"{t.trial.trial_id} ({t.end.outcome.value.replace('_', ' ')}: {t.end.reason})"
         for t in trials
         if t.end is not None and t.end.outcome not in fine
     ]
@@ -253,7 +254,7 @@ def _limited(
 
 
 def _unchecked(name: str, why: str) -> Check:
-    return Check(name, True, f"not checked: {why}", "")
+    return Check(name, True, f"{NOT_CHECKED}{why}", "")
 
 
 def _range(values: Sequence[float], form: str) -> str:

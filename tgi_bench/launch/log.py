@@ -56,7 +56,7 @@ _CAUSES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\b[Ss]hard (\d+) failed to start", "shard {0} failed to start"),
         (r"\b[Ss]hard (\d+) crashed", "shard {0} crashed"),
         (r"\b(Webserver Crashed|WebserverFailed|WebserverCannotStart)\b", "its webserver crashed"),
-        (r"^Error: (.+)", "it ended with: {0}"),
+        (r"^(?:Error|tgi-bench): (.+)", "it ended with: {0}"),
     )
 )
 """The most telling first: a shard that ran out of memory also makes a crashed shard."""

@@ -46,7 +46,7 @@ def _orphans() -> Iterator[tuple[ProcessName, str]]:
     """Each orphan and the run it belonged to."""
     own_namespace = _namespace(Path("/proc/self"))
     for folder in Path("/proc").iterdir():
-        if not folder.name.isdecimal():
+        if not folder.name.isdecimal() or int(folder.name) == os.getpid():
             continue
         process = ProcessName.of(int(folder.name))
         environ = _environ(folder)

@@ -6,9 +6,12 @@ from collections.abc import Sequence
 
 from tgi_bench.analysis.run import Run, StepFigures, TrialSummary
 from tgi_bench.report.index import index, shard_counts
+from tgi_bench.report.json_document import as_json
 from tgi_bench.report.per_shard import file_name, per_shard
 from tgi_bench.report.table import Table, csv_text
 from tgi_bench.report.words import CUT_OFF
+
+__all__ = ["CSV_HEADERS", "as_csv", "as_json", "documents"]
 
 CSV_HEADERS = (
     "run_id",

@@ -147,7 +147,8 @@ def _reproduce(run: Run) -> str:
     """The commands that make this run and this report again."""
     run_dir = f"results/{run.plan.experiment}/{run.run_id}"
     if run.origin is Origin.IMPORTED:
-        first = f"tgi-bench import {shlex.quote(run.plan.experiment)}.md"
+        source = dict(run.environment).get("imported from", f"{run.plan.experiment}.md")
+        first = shlex.join(("tgi-bench", "import", source))
     else:
         words = ["tgi-bench", "sweep", f"experiments/{run.plan.experiment}.yaml"]
         for override in run.plan.overrides:

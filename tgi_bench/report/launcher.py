@@ -7,7 +7,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
 
 from tgi_bench.analysis.run import DeploymentRecord, Origin, Run
-from tgi_bench.plan.launcher_args import arguments_of, command_line
+from tgi_bench.plan.launcher_args import (
+    arguments_of,
+    command_line,
+    debug_form,
+    parse_command_line,
+)
 from tgi_bench.plan.plan import ArgumentValue, Deployment
 from tgi_bench.report.words import argument
 
@@ -29,7 +34,7 @@ def arguments(run: Run, records: Sequence[DeploymentRecord]) -> str:
     variable = {a.name for d in run.plan.deployments for a in d.arguments if a.variable}
     # num_shard differs from report to report, so it stands with the variable ones always.
     variable.add("num_shard")
-    texts = [_texts(r) for r in records]
+    texts = [_texts(r, run.origin is Origin.IMPORTED) for r in records]
     names = list(dict.fromkeys(name for t in texts for name in t))
     values = {n: list(dict.fromkeys(t[n] for t in texts if n in t)) for n in names}
     constant = [f"- {n}: {', '.join(values[n])}" for n in names if n not in variable]
@@ -53,17 +58,26 @@ def _source(run: Run, records: Sequence[DeploymentRecord]) -> str:
     return f"As the servers printed them; as requested of {rest}, which printed none."
 
 
-def _texts(record: DeploymentRecord) -> dict[str, str]:
+def _texts(record: DeploymentRecord, imported: bool) -> dict[str, str]:
     """Name and text of every argument of one deployment."""
     if record.facts is not None and record.facts.arguments is not None:
         return {name: _one_line(text) for name, text in record.facts.arguments}
-    deployment = record.deployment
-    requested = {a.name: argument(a.value) for a in deployment.arguments}
+    asked = _asked(record.deployment, imported)
     return {
-        "model_id": argument(deployment.model),
-        **requested,
-        "num_shard": argument(deployment.num_shard),
+        "model_id": argument(record.deployment.model),
+        **{a.name: asked[a.name] for a in record.deployment.arguments},
+        "num_shard": asked.get("num_shard", argument(record.deployment.num_shard)),
     }
+
+
+def _asked(deployment: Deployment, imported: bool) -> dict[str, str]:
+    """Requested values as the launcher would print them; of an imported run as they are read."""
+    given = [(a.name, a.value) for a in deployment.arguments]
+    if imported:
+        return {name: argument(value) for name, value in given}
+    version = deployment.tgi_version
+    words = command_line(version, deployment.model, given)
+    return dict(debug_form(version, parse_command_line(version, words, {})))
 
 
 def _one_line(text: str) -> str:

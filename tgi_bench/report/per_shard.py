@@ -11,7 +11,7 @@ from tgi_bench.analysis.run import (
     StepFigures,
     TrialSummary,
 )
-from tgi_bench.analysis.scaling import Setting, setting, usable
+from tgi_bench.analysis.scaling import Setting, has_figures, settings, usable
 from tgi_bench.observation import Outcome
 from tgi_bench.plan.plan import BatchTrial
 from tgi_bench.report.launcher import arguments, commands
@@ -91,16 +91,17 @@ def _version(record: DeploymentRecord) -> str:
 
 
 def _tables(run: Run, trials: Sequence[TrialSummary]) -> str:
+    shared = settings(run.plan)
     by_length: dict[int, dict[Setting, list[TrialSummary]]] = {}
     for summary in trials:
-        shared = setting(run.plan, summary.trial)
-        settings = by_length.setdefault(shared.sequence_length, {})
-        settings.setdefault(shared, []).append(summary)
+        chosen = shared[summary.trial.trial_id]
+        groups = by_length.setdefault(chosen.sequence_length, {})
+        groups.setdefault(chosen, []).append(summary)
     parts = []
-    for length, settings in by_length.items():
+    for length, groups in by_length.items():
         parts.append(f"## Sequence Length {length}\n")
-        for shared, group in settings.items():
-            parts.append(f"### {setting_heading(shared)}\n")
+        for chosen, group in groups.items():
+            parts.append(f"### {setting_heading(chosen)}\n")
             parts.append(markdown(_latency(group)))
             parts.append(markdown(_throughput(group)))
             parts.append(_notes(group))
@@ -122,7 +123,7 @@ def _latency(group: Sequence[TrialSummary]) -> Table:
 
 
 def _latency_cells(summary: TrialSummary, figures: StepFigures | None) -> tuple[str, ...]:
-    if not usable((summary,)):
+    if not has_figures(summary):
         return (_word(summary),) * 6
     if figures is None:
         return (UNDEFINED,) * 6
@@ -144,7 +145,7 @@ def _throughput(group: Sequence[TrialSummary]) -> Table:
 
 
 def _throughput_cells(summary: TrialSummary, figures: StepFigures | None) -> tuple[str, ...]:
-    if not usable((summary,)):
+    if not has_figures(summary):
         return (_word(summary),) * 3
     if figures is None or figures.throughput is None:
         return (UNDEFINED,) * 3
@@ -163,7 +164,7 @@ def _notes(group: Sequence[TrialSummary]) -> str:
     """Why cells hold a word: trials that share a reason share a line."""
     by_reason: dict[tuple[str, str], list[int]] = {}
     for summary in group:
-        if not usable((summary,)):
+        if not has_figures(summary):
             by_reason.setdefault(_why(summary), []).append(summary.trial.batch_size)
     lines = []
     for (word, why), sizes in by_reason.items():

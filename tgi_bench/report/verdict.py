@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tgi_bench.analysis.metrics import DEFINITIONS, PUBLISHED_DIFFERENCES
-from tgi_bench.analysis.run import Check, Origin, Run
+from tgi_bench.analysis.run import NOT_CHECKED, Check, Origin, Run
 from tgi_bench.report.table import Table, markdown
 
 
@@ -22,14 +22,19 @@ def _listed(definitions: Sequence[tuple[str, str]]) -> str:
 
 
 def verdict(run: Run) -> str:
-    """VALID or INVALID, the failed checks with their remedies first."""
+    """VALID or INVALID: failed checks with their remedies first, then passed, then unmade ones."""
     failed = [c for c in run.verdict.checks if not c.passed]
-    passed = [c for c in run.verdict.checks if c.passed]
+    passed = [c for c in run.verdict.checks if c.passed and c.made]
+    skipped = [c for c in run.verdict.checks if not c.made]
     text = f"# Verdict: {run.verdict.word}\n"
     if failed:
         text += "\nFailed:\n\n" + _failures(failed)
     if passed:
         text += "\nPassed:\n\n" + "".join(f"- {c.name}: {c.finding}\n" for c in passed)
+    if skipped:
+        text += "\nNot checked:\n\n" + "".join(
+            f"- {c.name}: {c.finding.removeprefix(NOT_CHECKED)}\n" for c in skipped
+        )
     return text
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkProcess
 
-from tgi_bench.errors import InputError
+from tgi_bench.errors import InputError, LaunchError
 from tgi_bench.server import arguments, sockets
 from tgi_bench.server.behaviour import Behaviour
 from tgi_bench.server.config import ServerConfig
@@ -249,7 +249,6 @@ async def _readable(fileno: int) -> None:
 async def _serve_http(deployment: _Deployment, stopped: asyncio.Event) -> None:
     """The router, from its start to a signal."""
     from tgi_bench.server.router.app import Router  # imports gRPC and aiohttp: after the fork
-    from tgi_bench.server.router.failure import ShardCallError
 
     config, log = deployment.config, deployment.log
     log.info(LAUNCHER, "Starting Webserver")
@@ -262,7 +261,7 @@ async def _serve_http(deployment: _Deployment, stopped: asyncio.Event) -> None:
             await starting
             await stopping
         log.info(LAUNCHER, "Terminating webserver")
-    except (OSError, ShardCallError) as error:
+    except (OSError, LaunchError) as error:
         where = f"{config.hostname}:{config.port}"
         told = f"cannot listen on {where}: {error}" if isinstance(error, OSError) else str(error)
         log.error(ROUTER, told)

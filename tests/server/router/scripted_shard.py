@@ -34,8 +34,9 @@ _Behaviour = Callable[[bytes], Awaitable[bytes]]
 
 @dataclass
 class Script:
-    """What a rank does. held: steps wait; decodes_held: decode steps do. fail: the message of the next steps' failure.
+    """What a rank does. fail: the message of the next steps' failure.
 
+    held: steps wait; decodes_held: decode steps do.
     room: of the KV cache in tokens; None: a padded class. step_s: how long a step takes.
     """
 

@@ -123,6 +123,7 @@ def serve(
     version: Version = (3, 3, 7),
     script: Script | None = None,
     api_key: str | None = None,
+    port: int = 0,
     keep_alive_s: float = 15.0,
     **limits: object,
 ) -> Iterator[Served]:
@@ -136,6 +137,7 @@ def serve(
         told = replace(
             config(version, replace(LIMITS, **limits), f"{folder}/s"),  # type: ignore[arg-type]
             api_key=api_key,
+            port=port,
         )
         paths = [told.uds_path(rank) for rank in range(2)]
         ranks: list[ScriptedShard] = []

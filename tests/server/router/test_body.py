@@ -18,6 +18,8 @@ JSON = "application/json"
         (b"", JSON, 400),
         (b"\xff", JSON, 400),
         (b"[" * 100_000, JSON, 400),
+        (b'{"a": NaN}', JSON, 400),
+        (b'{"a": "\\uD800"}', JSON, 400),
         (b"[]", JSON, 422),
         (b"1", JSON, 422),
     ],
@@ -58,3 +60,13 @@ def test_a_wrong_value_names_its_path() -> None:
         body.mappings("messages")
     with pytest.raises(BodyError, match="missing field `inputs`"):
         body.required_text("inputs")
+
+
+def test_a_surrogate_pair_is_text() -> None:
+    assert parse(b'{"a": "\\ud83d\\ude00"}', JSON).text("a") == "\N{GRINNING FACE}"
+
+
+@pytest.mark.parametrize("value", ["1", True, 10**400, 1e39, float("inf")])
+def test_a_number_fits_32_bits(value: object) -> None:
+    with pytest.raises(BodyError, match="a: invalid type"):
+        Fields({"a": value}).number("a")

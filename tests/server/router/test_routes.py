@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 
 import httpx
 import pytest
@@ -253,3 +254,21 @@ def test_metrics_by_version(version: Version) -> None:
         text = served.get("/metrics").text
     assert "tgi_batch_max_total_tokens" not in text
     assert ("tgi_batch_forward_duration" in text) is (version == (2, 0, 4))
+
+
+def test_a_port_in_use_is_an_os_error() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with (
+            pytest.raises(OSError, match="address already in use"),
+            serve(port=taken.getsockname()[1]),
+        ):
+            pass
+
+
+def test_nothing_answers_after_stop() -> None:
+    with serve() as served:
+        assert served.get("/health").status_code == 200
+    with pytest.raises(httpx.ConnectError):
+        served.get("/health")

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tgi_bench.server.router.failure import RequestError
 from tgi_bench.server.router.validation import ValidRequest
 from tgi_bench.server.router.waiting import Entry, Need, Room, WaitingQueue
 from tgi_bench.wire.messages import Stopping, TokenChoice
@@ -123,3 +124,19 @@ def test_no_batch_passes_a_limit_and_order_is_kept(
     assert need.total_tokens <= total
     assert found[0].max_tokens == need.total_tokens
     assert [e.id for e in found[1]] == list(range(len(found[1])))
+
+
+def test_a_closed_queue_fails_what_waits_and_what_comes() -> None:
+    waiting = WaitingQueue(PADDED, lambda _: None)
+    entries = [entry(0, 1, 1), entry(1, 1, 1)]
+    waiting.append(entries[0])
+    waiting.close()
+    waiting.append(entries[1])
+    for failed in entries:
+        event = failed.events.get_nowait()
+        assert isinstance(event, RequestError)
+        assert event.body == {
+            "error": "Incomplete generation",
+            "error_type": "incomplete_generation",
+        }
+    assert waiting.next_batch(Room(1000, 1000)) is None

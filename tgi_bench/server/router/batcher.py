@@ -7,7 +7,7 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 
 from tgi_bench.server.log import ROUTER, Log
-from tgi_bench.server.router.failure import ShardCallError
+from tgi_bench.server.router.failure import ShardCallError, incomplete
 from tgi_bench.server.router.metrics import Metrics
 from tgi_bench.server.router.shard_client import ShardClient
 from tgi_bench.server.router.waiting import Entry, Need, NewToken, Room, WaitingQueue
@@ -47,7 +47,16 @@ class Batcher:
         self.waiting = WaitingQueue(empty, metrics.queue_size.set)
 
     async def run(self) -> None:
-        """Serve the queue for ever."""
+        """Serve the queue for ever. When it ends, so does every request."""
+        try:
+            await self._serve_queue()
+        finally:
+            for entry in self._running.values():
+                entry.events.put_nowait(incomplete())
+            self._running.clear()
+            self.waiting.close()
+
+    async def _serve_queue(self) -> None:
         while True:
             await self.waiting.arrival()
             room = Room(

@@ -14,6 +14,8 @@ from tgi_bench.server.router.failure import BodyError
 
 _U32: Final = 2**32 - 1
 _U64: Final = 2**64 - 1
+_F32: Final = 3.4028234663852886e38
+"""The largest number of 32 bits: the wire's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +66,11 @@ class Fields:
         return self.count(key, _U64)
 
     def number(self, key: str) -> float | None:
-        """A number."""
+        """A number that fits 32 bits."""
         value = self.values.get(key)
         if value is None:
             return None
-        if isinstance(value, int | float) and not isinstance(value, bool):
+        if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _F32:
             return float(value)
         raise self._wrong(key, "a number")
 
@@ -115,12 +117,20 @@ def parse(payload: bytes, content_type: str) -> Fields:
     if content_type != "application/json" and not content_type.endswith("+json"):
         raise BodyError(415, "Expected request with `Content-Type: application/json`")
     try:
-        value = json.loads(payload)
+        value = json.loads(payload, parse_constant=_refuse_constant)
+        if b"\\ud" in payload.lower():
+            # Half a surrogate pair is a str to Python and no text to anyone else.
+            json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise BodyError(400, f"Failed to parse the request body as JSON: {error}") from error
     if not isinstance(value, dict):
         raise unprocessable("invalid type, expected an object")
     return Fields(value)
+
+
+def _refuse_constant(name: str) -> None:
+    """NaN and Infinity, which Python reads and JSON does not have."""
+    raise ValueError(f"{name} is not JSON")
 
 
 def unprocessable(reason: str) -> BodyError:

@@ -27,8 +27,6 @@ class Kind(Enum):
     OVERLOADED = KindFacts("overloaded", 429, "overloaded")
     GENERATION = KindFacts("generation", 424, "generation")
     INCOMPLETE = KindFacts("incomplete_generation", 500, "incomplete")
-    INCOMPLETE_STREAM = KindFacts("incomplete_generation_stream", 500, "incomplete_stream")
-    TOOL = KindFacts("tool_error", 422, "tool_error")
     UNHEALTHY = KindFacts("healthcheck", 503, "healthcheck")
 
 
@@ -53,6 +51,11 @@ def invalid(reason: str) -> RequestError:
 def overloaded() -> RequestError:
     """No permit was free."""
     return RequestError(Kind.OVERLOADED, "Model is overloaded")
+
+
+def incomplete() -> RequestError:
+    """Batching ended before the request did."""
+    return RequestError(Kind.INCOMPLETE, "Incomplete generation")
 
 
 class BodyError(Exception):

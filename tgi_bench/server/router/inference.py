@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Coroutine, Iterator
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 
-from tgi_bench.server.router.failure import Kind, RequestError, overloaded
+from tgi_bench.server.router.failure import RequestError, incomplete, overloaded
 from tgi_bench.server.router.metrics import Metrics
 from tgi_bench.server.router.validation import GenerateRequest, Validator, ValidRequest
 from tgi_bench.server.router.waiting import Entry, NewToken, WaitingQueue
@@ -153,7 +153,7 @@ class Inference:
                     prefill = prefill or event.prefill_tokens
                     end = event.end
             if end is None:
-                raise RequestError(Kind.INCOMPLETE, "Incomplete generation")
+                raise incomplete()
             return Sequence(
                 input_tokens=valid.input_tokens,
                 prefill=prefill,

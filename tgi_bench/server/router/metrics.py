@@ -34,11 +34,43 @@ class Metrics:
         self._tells_durations = behaviour.sends_durations
         Gauge("tgi_simulated", "1: this server simulates", registry=registry).set(1)
 
+        self._define_requests(registry, limits)
+        self._define_batches(registry, behaviour)
+        if behaviour.sends_durations:
+            self._forward_s = self._steps("tgi_batch_forward_duration", "The shards' forward")
+            self._decode_s = self._steps("tgi_batch_decode_duration", "The shards' decode")
+            self._concat_s = self._steps("tgi_batch_concat_duration", "Joining batches")
+            self._filter_s = self._steps("tgi_batch_filter_duration", "Filtering a batch")
+            self._skipped = Summary(
+                "tgi_request_skipped_tokens", "Speculated tokens taken", registry=registry
+            )
+
+    def _define_requests(self, registry: CollectorRegistry, limits: RouterLimits) -> None:
         self.requests = Counter("tgi_request_count", "Requests", registry=registry)
         self.successes = Counter("tgi_request_success", "Answered requests", registry=registry)
         self.failures = Counter(
             "tgi_request_failure", "Failed requests", ["err"], registry=registry
         )
+        self.queue_size = Gauge("tgi_queue_size", "Waiting requests", registry=registry)
+        self.request_s = self._duration("tgi_request_duration", "Whole request")
+        self.validation_s = self._duration("tgi_request_validation_duration", "Validation")
+        self.queue_s = self._duration("tgi_request_queue_duration", "Waiting in the queue")
+        self.inference_s = self._duration("tgi_request_inference_duration", "In a batch")
+        self.time_per_token_s = self._duration(
+            "tgi_request_mean_time_per_token_duration", "In a batch, per generated token"
+        )
+        self.input_tokens = self._sized(
+            "tgi_request_input_length", "Prompt tokens", length_buckets(limits.max_input_tokens)
+        )
+        of_total = length_buckets(limits.max_total_tokens)
+        self.generated_tokens = self._sized(
+            "tgi_request_generated_tokens", "Generated tokens", of_total
+        )
+        self.max_new_tokens = self._sized(
+            "tgi_request_max_new_tokens", "Tokens asked for", of_total
+        )
+
+    def _define_batches(self, registry: CollectorRegistry, behaviour: Behaviour) -> None:
         self.steps = self._counter("tgi_batch_inference_count", "Steps", "method")
         self.step_successes = self._counter(
             "tgi_batch_inference_success", "Steps that succeeded", "method"
@@ -49,8 +81,6 @@ class Metrics:
         self.concats = self._counter(
             "tgi_batch_concat", "Batches that joined a running one", "reason"
         )
-
-        self.queue_size = Gauge("tgi_queue_size", "Waiting requests", registry=registry)
         self.batch_size = Gauge(
             "tgi_batch_current_size", "Requests of the running batch", registry=registry
         )
@@ -63,36 +93,10 @@ class Metrics:
             )
         else:
             self.batch_total_limit = None
-
-        self.request_s = self._duration("tgi_request_duration", "Whole request")
-        self.validation_s = self._duration("tgi_request_validation_duration", "Validation")
-        self.queue_s = self._duration("tgi_request_queue_duration", "Waiting in the queue")
-        self.inference_s = self._duration("tgi_request_inference_duration", "In a batch")
-        self.time_per_token_s = self._duration(
-            "tgi_request_mean_time_per_token_duration", "In a batch, per generated token"
-        )
         self.step_s = self._steps("tgi_batch_inference_duration", "A step as the router saw it")
-        self.input_tokens = self._sized(
-            "tgi_request_input_length", "Prompt tokens", length_buckets(limits.max_input_tokens)
-        )
-        of_total = length_buckets(limits.max_total_tokens)
-        self.generated_tokens = self._sized(
-            "tgi_request_generated_tokens", "Generated tokens", of_total
-        )
-        self.max_new_tokens = self._sized(
-            "tgi_request_max_new_tokens", "Tokens asked for", of_total
-        )
         self.next_size = self._sized(
             "tgi_batch_next_size", "Requests of a new batch", BATCH_SIZE_BUCKETS
         )
-        if behaviour.sends_durations:
-            self._forward_s = self._steps("tgi_batch_forward_duration", "The shards' forward")
-            self._decode_s = self._steps("tgi_batch_decode_duration", "The shards' decode")
-            self._concat_s = self._steps("tgi_batch_concat_duration", "Joining batches")
-            self._filter_s = self._steps("tgi_batch_filter_duration", "Filtering a batch")
-            self._skipped = Summary(
-                "tgi_request_skipped_tokens", "Speculated tokens taken", registry=registry
-            )
 
     def shard_durations(self, method: str, durations: Durations | None) -> None:
         """Record what the shards said of a step; None: their version does not say."""

@@ -21,6 +21,9 @@ from tgi_bench.wire.messages import (
 )
 
 WARMUP_WORD = "_test "
+FLASH_BLOCK_TOKENS = 16
+"""Tokens a block of the KV cache, where a flash class does not say (before 2.4.0)."""
+
 FALLBACK_TOTAL_TOKENS = 16000
 """Room of a running batch where neither the model nor the user says, at least."""
 
@@ -95,7 +98,7 @@ def batch_rules(info: Info, total_tokens: int, limits: RouterLimits) -> BatchRul
     Raises LaunchError where one request that the limits allow would fit no batch: it
     would wait for ever and hold up every other.
     """
-    block = 1 if info.requires_padding else info.block_size or 1
+    block = 1 if info.requires_padding else info.block_size or FLASH_BLOCK_TOKENS
     largest = -(-limits.max_total_tokens // block) * block
     if largest > total_tokens:
         raise LaunchError(

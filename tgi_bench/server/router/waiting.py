@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tgi_bench.server.router.failure import RequestError
+from tgi_bench.server.router.failure import RequestError, incomplete
 from tgi_bench.server.router.validation import ValidRequest
 from tgi_bench.wire.messages import Batch, GeneratedText, Request, Token
 
@@ -108,12 +108,24 @@ class WaitingQueue:
         self._entries: deque[Entry] = deque()
         self._arrived = asyncio.Event()
         self._next_batch_id = 0
+        self._closed = False
 
     def append(self, entry: Entry) -> None:
-        """Queue a request."""
+        """Queue a request; after `close` it fails at once."""
+        if self._closed:
+            entry.events.put_nowait(incomplete())
+            return
         self._entries.append(entry)
         self._on_size(len(self._entries))
         self._arrived.set()
+
+    def close(self) -> None:
+        """Fail what waits and whatever comes: nobody will take it."""
+        self._closed = True
+        for entry in self._entries:
+            entry.events.put_nowait(incomplete())
+        self._entries.clear()
+        self._on_size(0)
 
     def drop_gone(self) -> None:
         """Forget requests whose client has left."""

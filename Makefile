@@ -1,0 +1,65 @@
+# Two commands to know: `make demo` and `make test`. Both set up .venv in this folder first.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PROTOS := $(wildcard tgi_bench/wire/*.proto)
+
+.PHONY: help demo test lint types unit bench stubs schema golden clean
+
+help: ## Say what there is
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.package ## Install, sweep experiments/quickstart.yaml on the embedded server, print its report
+	@echo "== sweeping experiments/quickstart.yaml on the embedded, simulated server"
+	@$(BIN)/tgi-bench sweep experiments/quickstart.yaml; code=$$?; \
+	    [ $$code -eq 0 ] || [ $$code -eq 3 ]  # 3: measured, and its own verdict is INVALID
+	@run=$$(ls -td results/quickstart/*/ | head -n 1); \
+	    echo; echo "== $${run}report.md"; echo; cat "$${run}report.md"; \
+	    echo; echo "== the report lies in $${run}report.md, its tables beside it:"; ls $${run}num_shard-*.md
+
+test: lint types unit ## Linters, types and every test
+
+lint: $(VENV)/.dev
+	@echo "== ruff"
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: $(VENV)/.dev
+	@echo "== mypy"
+	@$(BIN)/mypy
+
+unit: $(VENV)/.dev
+	@echo "== pytest"
+	@$(BIN)/pytest
+
+bench: $(VENV)/.dev ## Measure our own figures: goal, measured, met or missed
+	@$(BIN)/python -m tests.bench
+
+stubs: $(VENV)/.dev ## Generate the gRPC stubs from tgi_bench/wire/*.proto
+	@$(BIN)/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. --grpc_python_out=. $(PROTOS)
+
+schema: $(VENV)/.package ## Write experiments/schema.json
+	@$(BIN)/tgi-bench schema > experiments/schema.json
+
+golden: $(VENV)/.dev ## Write the expected reports of the tests again; look at the difference
+	@$(BIN)/pytest --update-golden tests/report
+
+clean: ## Remove the environment and what tools left
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
+
+$(BIN)/python:
+	@echo "== making $(VENV) with $$($(PYTHON) --version)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	    || { echo "Python 3.11 or newer is needed: make PYTHON=python3.12 ..."; exit 1; }
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.package: pyproject.toml | $(BIN)/python
+	@echo "== installing tgi-bench into $(VENV)"
+	@$(BIN)/pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(BIN)/python
+	@echo "== installing tgi-bench and what its tests need into $(VENV)"
+	@$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@ $(VENV)/.package

@@ -1,0 +1,68 @@
+"""What the environment says, and what it never says."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+from pathlib import Path
+
+import pytest
+
+from tgi_bench import __version__
+from tgi_bench.record import environment
+
+
+def test_every_fact_has_a_value_on_one_line() -> None:
+    facts = environment.capture()
+    assert len(dict(facts)) == len(facts) == 10
+    for name, value in facts:
+        assert value.strip(), name
+        assert "\n" not in value
+    assert dict(facts)["tgi-bench"].startswith(f"{__version__}, ")
+    assert platform.python_version() in dict(facts)["Python"]
+
+
+def test_no_secret_and_no_name_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_planted")
+    told = " ".join(value for _, value in environment.capture())
+    assert "hf_planted" not in told
+    assert os.getcwd() not in told
+    assert socket.gethostname() not in told.split()
+
+
+def test_cpu_and_memory() -> None:
+    cpuinfo = "processor\t: 0\nmodel name\t: AMD EPYC: 7B13\nprocessor\t: 1\nmodel name\t: Z\n"
+    assert environment.cpu_model(cpuinfo) == "AMD EPYC: 7B13"
+    assert environment.memory("MemTotal:       16384000 kB\n") == "15.6 GiB"
+    for text in ("", "MemTotal:\n", "MemTotal: lots\n"):
+        assert environment.memory(text) == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("script", "says"),
+    [
+        (
+            "printf 'NVIDIA A100-SXM4-40GB, 535.104, 40960 MiB\\nNVIDIA L4, 535.104, 23034 MiB\\n'",
+            "NVIDIA A100-SXM4-40GB, 535.104, 40960 MiB; NVIDIA L4, 535.104, 23034 MiB",
+        ),
+        ("true", "none found"),
+        ("echo failed; exit 9", "not known: nvidia-smi exited with 9"),
+    ],
+)
+def test_gpus(tmp_path: Path, script: str, says: str) -> None:
+    command = tmp_path / "nvidia-smi"
+    command.write_text(f"#!/bin/sh\n{script}\n")
+    command.chmod(0o755)
+    assert environment.gpus(str(command)).replace(str(tmp_path) + "/", "") == says
+
+
+def test_gpus_without_a_driver(tmp_path: Path) -> None:
+    assert environment.gpus(str(tmp_path / "nvidia-smi")) == "none found"
+    (tmp_path / "folder").mkdir()
+    assert environment.gpus(str(tmp_path / "folder")).startswith("not known: ")
+
+
+def test_outside_of_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment, "_PACKAGE", tmp_path)
+    assert dict(environment.capture())["tgi-bench"] == f"{__version__}, no git commit known"

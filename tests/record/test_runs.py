@@ -1,0 +1,126 @@
+"""The results folder: new runs, the newest unfinished one, locks."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+
+from tests.record import samples
+from tgi_bench.errors import ResultsError, RunFileError
+from tgi_bench.record.runs import RunLock, new_run_dir, newest_unfinished
+from tgi_bench.record.store import RunStore
+
+AT = datetime(2026, 11, 21, 10, 22, 33, tzinfo=UTC)
+OTHER = "0a1b2c" + "e" * 58
+
+
+def _run(results: Path, minutes: int, digest: str = samples.DIGEST, finished: bool = False) -> Path:
+    run_dir = new_run_dir(results, "bloomz", digest, AT + timedelta(minutes=minutes))
+    plan = dataclasses.replace(samples.plan(), digest=digest)
+    with RunStore.create(run_dir, samples.header(plan)) as store:
+        if finished:
+            store.finish()
+    return run_dir
+
+
+def test_run_ids(tmp_path: Path) -> None:
+    names = [new_run_dir(tmp_path / "a" / "b", "x", samples.DIGEST, AT).name for _ in range(3)]
+    assert names == [f"20261121T102233Z-0a1b2c{suffix}" for suffix in ("", "-2", "-3")]
+    assert (tmp_path / "a" / "b" / "x" / names[2]).is_dir()
+    elsewhere = AT.astimezone(timezone(timedelta(hours=9)))
+    assert new_run_dir(tmp_path, "x", samples.DIGEST, elsewhere).name == names[0]
+    assert new_run_dir(tmp_path, "x", samples.DIGEST).name > names[0][:4]
+
+
+def test_names_in_one_second_run_out(tmp_path: Path) -> None:
+    for _ in range(99):
+        new_run_dir(tmp_path, "x", samples.DIGEST, AT)
+    with pytest.raises(ResultsError, match="taken"):
+        new_run_dir(tmp_path, "x", samples.DIGEST, AT)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../x", "a/b", "/etc", "a\0b"])
+def test_an_experiment_that_would_leave_the_folder(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ResultsError, match="no folder name"):
+        new_run_dir(tmp_path, name, samples.DIGEST, AT)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_results_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    for results in (tmp_path / "file", Path("/proc/nowhere"), tmp_path / ("x" * 300)):
+        with pytest.raises(ResultsError, match="cannot be written.*--results"):
+            new_run_dir(results, "x", samples.DIGEST, AT)
+
+
+def test_the_newest_unfinished_run_of_a_plan(tmp_path: Path) -> None:
+    assert newest_unfinished(tmp_path, "bloomz", samples.DIGEST) is None
+    oldest = _run(tmp_path, 0)
+    _run(tmp_path, 1, finished=True)
+    assert newest_unfinished(tmp_path, "bloomz", samples.DIGEST) == oldest
+    newest = _run(tmp_path, 2)
+    _run(tmp_path, 3, OTHER)
+    new_run_dir(tmp_path, "bloomz", samples.DIGEST, AT + timedelta(minutes=4))  # cut off at once
+    (tmp_path / "bloomz" / "notes").mkdir()
+    assert newest_unfinished(tmp_path, "bloomz", samples.DIGEST) == newest
+    with RunLock(newest):
+        assert newest_unfinished(tmp_path, "bloomz", samples.DIGEST) == oldest
+    assert newest_unfinished(tmp_path, "bloomz", samples.DIGEST) == newest
+    assert newest_unfinished(tmp_path, "bloomz", "f" * 64) is None
+
+
+def test_runs_of_one_second_are_ordered_by_number(tmp_path: Path) -> None:
+    runs = [_run(tmp_path, 0) for _ in range(11)]
+    assert runs[-1].name.endswith("-11")
+    assert newest_unfinished(tmp_path, "bloomz", samples.DIGEST) == runs[-1]
+
+
+def test_a_damaged_newest_run_is_told(tmp_path: Path) -> None:
+    _run(tmp_path, 0)
+    (_run(tmp_path, 1) / "run.db").write_bytes(b"")
+    with pytest.raises(RunFileError, match="is empty"):
+        newest_unfinished(tmp_path, "bloomz", samples.DIGEST)
+
+
+def test_a_lock_excludes_and_leaves_nothing(tmp_path: Path) -> None:
+    assert not RunLock.held(tmp_path)
+    with RunLock(tmp_path):
+        assert RunLock.held(tmp_path)
+        with (
+            pytest.raises(ResultsError, match=f"another sweep \\(process {os.getpid()}\\)"),
+            RunLock(tmp_path),
+        ):
+            raise AssertionError("two sweeps hold one lock")
+        assert RunLock.held(tmp_path)
+    assert not RunLock.held(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lock_is_free_after_kill_9(tmp_path: Path) -> None:
+    script = (
+        "import sys, time; from pathlib import Path; from tgi_bench.record.runs import RunLock\n"
+        "with RunLock(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        assert RunLock.held(tmp_path)
+        os.kill(holder.pid, signal.SIGKILL)
+    assert (tmp_path / "lock").exists()
+    assert not RunLock.held(tmp_path)
+    with RunLock(tmp_path):
+        assert RunLock.held(tmp_path)
+
+
+def test_a_lock_in_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(ResultsError, match="cannot be written"), RunLock(tmp_path / "missing"):
+        raise AssertionError("locked")

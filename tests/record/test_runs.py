@@ -56,7 +56,7 @@ def test_an_experiment_that_would_leave_the_folder(tmp_path: Path, name: str) ->
 def test_results_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     for results in (tmp_path / "file", Path("/proc/nowhere"), tmp_path / ("x" * 300)):
-        with pytest.raises(ResultsError, match="cannot be written.*--results"):
+        with pytest.raises(ResultsError, match=r"cannot be written.*--results"):
             new_run_dir(results, "x", samples.DIGEST, AT)
 
 

@@ -25,6 +25,7 @@ from tgi_bench.record.environment import capture
 from tgi_bench.record.runs import RunLock, new_run_dir, newest_unfinished
 from tgi_bench.record.store import RunHeader, RunStore
 from tgi_bench.report.documents import documents
+from tgi_bench.report.index import EXPERIMENT_FILE
 from tgi_bench.sweep import Sweep
 
 _FINE = (Outcome.OK, Outcome.OUT_OF_MEMORY, Outcome.SKIPPED, Outcome.REFUSED)
@@ -46,19 +47,25 @@ def run(request: Request, results: Path, resume: bool) -> int:
             return 0
     else:
         run_dir = new_run_dir(results, plan.experiment, plan.digest)
-        RunStore.create(run_dir, _header(run_dir.name, to_json(experiment), plan)).close()
+        environment = ((EXPERIMENT_FILE, _shown(request.file)), *capture())
+        header = RunHeader(
+            run_id=run_dir.name,
+            experiment_json=to_json(experiment),
+            plan=plan,
+            origin="measured",
+            environment=environment,
+            created_utc=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        )
+        RunStore.create(run_dir, header).close()
     return _run(run_dir, plan, console)
 
 
-def _header(run_id: str, experiment_json: str, plan: Plan) -> RunHeader:
-    return RunHeader(
-        run_id=run_id,
-        experiment_json=experiment_json,
-        plan=plan,
-        origin="measured",
-        environment=capture(),
-        created_utc=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-    )
+def _shown(file: Path) -> str:
+    """The file as somebody else could name it: below the working folder, else its name."""
+    try:
+        return str(file.resolve().relative_to(Path.cwd()))
+    except ValueError:
+        return file.name
 
 
 def _run(run_dir: Path, plan: Plan, console: Console) -> int:

@@ -39,7 +39,7 @@ def create_database(path: Path, fill: Callable[[sqlite3.Connection], None]) -> N
     except FileExistsError:
         unfinished.unlink()
         raise ResultsError(f"{path} exists already and is not overwritten") from None
-    except (OSError, sqlite3.OperationalError) as error:
+    except (OSError, sqlite3.OperationalError, sqlite3.IntegrityError) as error:
         raise ResultsError(f"{path} cannot be written: {_why(error)}") from error
 
 
@@ -153,6 +153,9 @@ def _check(connection: sqlite3.Connection, file: Path) -> int:
             f"format {FORMAT_VERSION}: install the newer version"
         )
     found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+    page_bytes = connection.execute("PRAGMA page_size").fetchone()[0]
+    if found == "ok" and file.stat().st_size % page_bytes:
+        found = "its last page is cut off"
     if found != "ok":
         raise RunFileError(f"{file}: is truncated or damaged: {' '.join(str(found).split())}")
     return version

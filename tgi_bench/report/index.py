@@ -19,6 +19,9 @@ from tgi_bench.report.words import (
     tokens_per_s,
 )
 
+EXPERIMENT_FILE = "Experiment file"
+"""The name in a run's environment of the file that it was swept from."""
+
 _STEP_NAMES = {"prefill": "Prefill", "decode_token": "Decode (token)"}
 
 _NOT_SCALING = 1.05
@@ -150,7 +153,9 @@ def _reproduce(run: Run) -> str:
         source = dict(run.environment).get("imported from", f"{run.plan.experiment}.md")
         first = shlex.join(("tgi-bench", "import", source))
     else:
-        words = ["tgi-bench", "sweep", f"experiments/{run.plan.experiment}.yaml"]
+        known = dict(run.environment)
+        file = known.get(EXPERIMENT_FILE, f"experiments/{run.plan.experiment}.yaml")
+        words = ["tgi-bench", "sweep", file]
         for override in run.plan.overrides:
             if override.key_path.startswith("only."):
                 words += ["--only", f"{override.key_path[5:]}={override.value}"]

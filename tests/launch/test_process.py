@@ -1,0 +1,155 @@
+"""A server's process: ready, failed, stopped; nothing of it is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.launch import servers
+from tgi_bench.errors import LaunchError
+from tgi_bench.launch import process as process_module
+from tgi_bench.launch.log import listening_on
+from tgi_bench.launch.owner import ProcessName
+from tgi_bench.launch.process import ServerProcess
+from tgi_bench.launch.questions import capacity_of, version_of
+
+
+def url_of(lines: Sequence[str]) -> str | None:
+    address = listening_on(lines)
+    return None if address is None else f"http://{address}"
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_ready_then_stopped(tmp_path: Path) -> None:
+    with ServerProcess(servers.command(tmp_path, servers.READY + servers.SERVE)) as server:
+        url = server.wait_until_ready(url_of, 20)
+        assert server.alive()
+        assert server.death_cause() is None
+        assert version_of(url) == "3.3.7"
+        assert capacity_of(url) == 12345
+        assert version_of(f"{url}/x") is None
+        assert capacity_of(f"{url}/x") is None
+        environ = Path(f"/proc/{server.pid}/environ").read_text()
+        assert "TGI_BENCH_RUN=20261121T102233Z-0a1b2c\0" in environ
+        assert f"TGI_BENCH_OWNER={ProcessName.own()}" in environ
+    assert not server.alive()
+    assert ProcessName.of(server.pid) is None
+    assert version_of(url) is None
+    server.stop()
+
+
+@pytest.mark.parametrize(
+    ("script", "cause"),
+    [
+        ("print('Error: ShardCannotStart'); exit(1)", "it ended with: ShardCannotStart"),
+        ("exit(0)", "it ended: exit code 0"),
+        ("import os; os.kill(os.getpid(), 9)", "it ended: killed with SIGKILL"),
+        ("import os; os.write(1, bytes(range(256)) * 9); exit(3)", "it ended: exit code 3"),
+        ("print('Listening on 127.0.0.1:99999'); exit(4)", "it ended: exit code 4"),
+        (
+            "print('RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0)');"
+            "print('Error: ShardFailed'); exit(1)",
+            "CUDA out of memory. Tried to allocate 2.00 GiB (exit code 1)",
+        ),
+    ],
+)
+def test_a_server_that_ends(tmp_path: Path, script: str, cause: str) -> None:
+    with (
+        ServerProcess(servers.command(tmp_path, script)) as server,
+        pytest.raises(LaunchError) as caught,
+    ):
+        server.wait_until_ready(url_of, 20)
+    assert cause in str(caught.value)
+
+
+def test_the_last_50_lines_are_told(tmp_path: Path) -> None:
+    script = "for i in range(80): print('line', i)"
+    with (
+        ServerProcess(servers.command(tmp_path, script)) as server,
+        pytest.raises(LaunchError) as caught,
+    ):
+        server.wait_until_ready(url_of, 20)
+    assert caught.value.log_tail == tuple(f"line {i}" for i in range(30, 80))
+
+
+@pytest.mark.parametrize("script", [servers.SLEEP, servers.READY + servers.SLEEP])
+def test_never_ready(tmp_path: Path, script: str) -> None:
+    with (
+        ServerProcess(servers.command(tmp_path, script)) as server,
+        pytest.raises(LaunchError, match=r"not ready within 0\.3 s"),
+    ):
+        server.wait_until_ready(url_of, 0.3)
+    assert ProcessName.of(server.pid) is None
+
+
+def test_a_program_that_is_not_there(tmp_path: Path) -> None:
+    command = process_module.Command(("no-such-program",), {}, tmp_path / "x.log", "run")
+    with ServerProcess(command) as server, pytest.raises(LaunchError, match="exit code 127"):
+        server.wait_until_ready(url_of, 20)
+
+
+def test_one_that_ignores_sigterm_is_killed_with_its_children(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_module, "_TERM_WAIT_S", 0.2)
+    script = servers.IGNORE_TERM + "import os\nchild = os.fork()\n"
+    script += "if child: print(child, flush=True)\n" + servers.SLEEP
+    with ServerProcess(servers.command(tmp_path, script)) as server:
+        wait_for(lambda: bool(server.log.lines()))
+        child = int(server.log.lines()[0])
+        assert ProcessName.of(child) is not None
+    assert ProcessName.of(server.pid) is None
+    wait_for(lambda: ProcessName.of(child) is None)
+
+
+def test_starts_are_appended_and_numbered(tmp_path: Path) -> None:
+    for number in (1, 2):
+        with ServerProcess(servers.command(tmp_path, f"print('start', {number}, end='')")) as s:
+            wait_for(lambda: not s.alive())
+            assert s.log.lines() == (f"start {number}",)
+    assert (tmp_path / "launch" / "default.log").read_text().splitlines() == [
+        "# tgi-bench: start 1",
+        "start 1",
+        "# tgi-bench: start 2",
+        "start 2",
+    ]
+
+
+def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "launch").write_text("")
+    with pytest.raises(LaunchError, match="cannot be written"):
+        ServerProcess(servers.command(tmp_path, ""))
+
+
+def test_a_server_ends_with_its_parent(tmp_path: Path) -> None:
+    parent_script = (
+        "import sys, time; from pathlib import Path; from tests.launch import servers\n"
+        "from tgi_bench.launch.process import ServerProcess\n"
+        "s = ServerProcess(servers.command(Path(sys.argv[1]), 'print(1, flush=True);' + "
+        "servers.SLEEP.replace(chr(10), ';')))\n"
+        "while not s.log.lines(): time.sleep(0.01)\n"
+        "print(s.pid, flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", parent_script, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(servers.ROOT)},
+    ) as parent:
+        assert parent.stdout is not None
+        server = ProcessName.of(int(parent.stdout.readline()))
+        assert server is not None
+        os.kill(parent.pid, signal.SIGKILL)
+    wait_for(lambda: not server.lives())

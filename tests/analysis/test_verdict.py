@@ -57,8 +57,8 @@ def test_a_good_run_is_valid() -> None:
         (lambda s: replace(s, runs=2), "every run has the asked output length", "run.db"),
         (lambda s: replace(s, prompt_tokens=398), "prompts have the asked length", "max_input"),
         (
-            lambda s: replace(s, client_share=0.101),
-            "the client takes at most 10% of a step",
+            lambda s: replace(s, client_share=0.201),
+            "client and transport take at most 20% of a step",
             "batches.batch_size",
         ),
         (lambda s: replace(s, rank_spread=0.101), "ranks agree within 10%", "GPU"),
@@ -85,7 +85,7 @@ def test_each_check_can_fail(
     [
         (
             lambda s: replace(s, client_share=None, rank_spread=None),
-            ["the client takes at most 10% of a step", "ranks agree within 10%"],
+            ["client and transport take at most 20% of a step", "ranks agree within 10%"],
         ),
         (lambda s: replace(s, prompt_tokens=None), ["prompts have the asked length"]),
         (

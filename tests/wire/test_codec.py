@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import pytest
 from google.protobuf.message import DecodeError
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tgi_bench.wire import codec
@@ -19,6 +19,7 @@ from tgi_bench.wire import messages as m
 from tgi_bench.wire.messages import Protocol
 
 ALL = tuple(Protocol)
+STEADY = settings(deadline=None, derandomize=True, max_examples=60)
 T = TypeVar("T")
 
 u32 = st.integers(0, 2**32 - 1)
@@ -85,6 +86,7 @@ def _generation_in(protocol: Protocol, generation: m.Generation) -> m.Generation
 
 
 @pytest.mark.parametrize("protocol", ALL)
+@STEADY
 @given(batch=batches)
 def test_prefill(protocol: Protocol, batch: m.Batch) -> None:
     payload = codec.encode_prefill(protocol, batch)
@@ -92,6 +94,7 @@ def test_prefill(protocol: Protocol, batch: m.Batch) -> None:
 
 
 @pytest.mark.parametrize("protocol", ALL)
+@STEADY
 @given(held=tuples(cached))
 def test_decode(protocol: Protocol, held: tuple[m.CachedBatch, ...]) -> None:
     payload = codec.encode_decode(protocol, held)
@@ -100,6 +103,7 @@ def test_decode(protocol: Protocol, held: tuple[m.CachedBatch, ...]) -> None:
 
 
 @pytest.mark.parametrize("protocol", ALL)
+@STEADY
 @given(reply=replies)
 def test_step_reply(protocol: Protocol, reply: m.StepReply) -> None:
     payload = codec.encode_step_reply(protocol, reply)
@@ -121,6 +125,7 @@ def test_the_first_prompt_token_has_no_log_probability(protocol: Protocol) -> No
 
 
 @pytest.mark.parametrize("protocol", ALL)
+@STEADY
 @given(batch_id=u64, request_ids=tuples(u64))
 def test_filter(protocol: Protocol, batch_id: int, request_ids: tuple[int, ...]) -> None:
     payload = codec.encode_filter(protocol, batch_id, request_ids)
@@ -128,6 +133,7 @@ def test_filter(protocol: Protocol, batch_id: int, request_ids: tuple[int, ...])
 
 
 @pytest.mark.parametrize("protocol", ALL)
+@STEADY
 @given(batch=cached)
 def test_filter_reply(protocol: Protocol, batch: m.CachedBatch) -> None:
     payload = codec.encode_filter_reply(protocol, batch)
@@ -135,6 +141,7 @@ def test_filter_reply(protocol: Protocol, batch: m.CachedBatch) -> None:
 
 
 @pytest.mark.parametrize("protocol", ALL)
+@STEADY
 @given(batch_id=maybe(u64))
 def test_clear_cache_tells_batch_0_from_every_batch(
     protocol: Protocol, batch_id: int | None
@@ -150,6 +157,7 @@ def test_clear_cache_of_batch_0(protocol: Protocol) -> None:
 
 
 @pytest.mark.parametrize("protocol", ALL)
+@STEADY
 @given(urls=tuples(texts))
 def test_discovery(protocol: Protocol, urls: tuple[str, ...]) -> None:
     assert codec.decode_discovery(protocol, codec.encode_discovery(protocol, urls)) == urls
@@ -159,6 +167,7 @@ positive = st.integers(1, 2**32 - 1)
 
 
 @pytest.mark.parametrize("protocol", ALL)
+@STEADY
 @given(info=st.builds(m.Info, st.booleans(), texts, texts, maybe(u32), u32))
 def test_info_of_a_server_that_names_no_attention(protocol: Protocol, info: m.Info) -> None:
     """v1 does not say speculate; v3 before 2.4.0 sends no field after it."""
@@ -166,6 +175,7 @@ def test_info_of_a_server_that_names_no_attention(protocol: Protocol, info: m.In
     assert codec.decode_info(protocol, codec.encode_info(protocol, info)) == expected
 
 
+@STEADY
 @given(
     info=st.builds(
         m.Info,
@@ -184,6 +194,7 @@ def test_info_of_a_server_that_names_its_attention(info: m.Info) -> None:
     assert codec.decode_info(Protocol.V3, codec.encode_info(Protocol.V3, info)) == info
 
 
+@STEADY
 @given(batch=batches, input_=maybe(positive), prefill=u32, total=maybe(positive))
 def test_warmup(batch: m.Batch, input_: int | None, prefill: int, total: int | None) -> None:
     warmup = m.Warmup(batch, input_, prefill, total)
@@ -197,6 +208,7 @@ def test_warmup(batch: m.Batch, input_: int | None, prefill: int, total: int | N
 
 
 @pytest.mark.parametrize("protocol", ALL)
+@STEADY
 @given(supported=maybe(u32), input_=maybe(positive), total=maybe(positive))
 def test_warmup_reply(
     protocol: Protocol, supported: int | None, input_: int | None, total: int | None

@@ -19,7 +19,7 @@ from tgi_bench.observation import Outcome
 from tgi_bench.plan.plan import Plan
 
 LEAST_RUNS = 3
-MOST_CLIENT_SHARE = 0.10
+MOST_CLIENT_SHARE = 0.20
 MOST_RANK_SPREAD = 0.10
 MOST_SPREAD = 0.25
 MOST_FIRST_RUN_EXCESS = 0.10
@@ -144,7 +144,7 @@ def _prompt_length(trials: Trials) -> Check:
 def _client_share(trials: Trials) -> Check:
     return _limited(
         trials,
-        "the client takes at most 10% of a step",
+        f"client and transport take at most {MOST_CLIENT_SHARE:.0%} of a step",
         (lambda t: t.client_share, MOST_CLIENT_SHARE),
         "no server sent the duration of a step (before 1.3.3)",
         "leave fewer processes on the client's machine, or raise batches.batch_size so that "
@@ -155,7 +155,7 @@ def _client_share(trials: Trials) -> Check:
 def _rank_spread(trials: Trials) -> Check:
     return _limited(
         trials,
-        "ranks agree within 10%",
+        f"ranks agree within {MOST_RANK_SPREAD:.0%}",
         (lambda t: t.rank_spread, MOST_RANK_SPREAD),
         "no step has durations of more than one rank",
         "look for a slower or shared GPU among the ranks, then measure again",
@@ -169,7 +169,7 @@ def _spread(trials: Trials, origin: Origin) -> Check:
         remedy = "compare by Lowest, or measure these trials again with more warm-ups"
     return _limited(
         trials,
-        "runs of a trial agree within 25%",
+        f"runs of a trial agree within {MOST_SPREAD:.0%}",
         (_relative_spread, MOST_SPREAD),
         "no trial has two runs",
         remedy,

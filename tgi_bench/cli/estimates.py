@@ -6,11 +6,26 @@ from dataclasses import dataclass
 
 from tgi_bench.errors import InputError
 from tgi_bench.estimate.accelerator import accelerator
-from tgi_bench.estimate.memory import fits, prefill_memory
+from tgi_bench.estimate.memory import (
+    beside_pool_bytes,
+    fits,
+    kv_capacity_tokens,
+    prefill_memory,
+    prefill_step_memory,
+)
 from tgi_bench.estimate.model import model_shape
 from tgi_bench.estimate.roofline import decode_time, generate_time_s, prefill_time
 from tgi_bench.estimate.setup import Setup
+from tgi_bench.plan.launcher_args import parse_version
 from tgi_bench.plan.plan import BatchTrial, Deployment, LauncherKind, Plan
+from tgi_bench.server.behaviour import Behaviour
+
+MEMORY = "memory"
+KV_POOL = "KV pool"
+"""The pool is too small, or what it leaves is too little for the prefill step's tensors."""
+
+_BLOCK_TOKENS = 16  # of paged attention
+_PREFILL_TOKENS = 4096  # the launcher's default of max_batch_prefill_tokens, or its usual choice
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,14 +34,20 @@ class TrialEstimate:
 
     prefill_s, decode_s: one step of each; decode_s is None where there is no decode step.
     total_s: all warm-ups and runs; what a trial that does not fit would take if it did.
-    bytes_per_device: at the step that needs most.
+    bytes_per_device: at the step that needs most, a KV pool's unused part left out.
+    obstacle: why it does not fit; empty where it does.
     """
 
     prefill_s: float
     decode_s: float | None
     total_s: float
     bytes_per_device: float
-    fits: bool
+    obstacle: str
+
+    @property
+    def fits(self) -> bool:
+        """Whether the server can run it."""
+        return not self.obstacle
 
 
 def setup_of(deployment: Deployment) -> Setup:
@@ -51,8 +72,24 @@ def estimate(deployment: Deployment, trial: BatchTrial) -> TrialEstimate:
         decode_s=decode_time(setup, batch, prompt + new - 1).total_s if new > 1 else None,
         total_s=(trial.warmups + trial.runs) * generate_time_s(setup, batch, prompt, new),
         bytes_per_device=need.total_bytes,
-        fits=fits(setup, need),
+        obstacle=_obstacle(deployment, setup, trial),
     )
+
+
+def _obstacle(deployment: Deployment, setup: Setup, trial: BatchTrial) -> str:
+    batch, prompt, new = trial.batch_size, trial.sequence_length, trial.decode_length
+    if not fits(setup, prefill_memory(setup, batch, prompt, new)):
+        return MEMORY
+    behaviour = Behaviour(parse_version(deployment.tgi_version))
+    if setup.model.padded or not behaviour.has_kv_pool:
+        return ""
+    fraction = deployment.argument("cuda_memory_fraction")
+    share = float(fraction) if isinstance(fraction, int | float) else 1.0
+    warmed = deployment.argument("max_batch_prefill_tokens")
+    pool = kv_capacity_tokens(setup, share, warmed if isinstance(warmed, int) else _PREFILL_TOKENS)
+    taken = beside_pool_bytes(setup, prefill_step_memory(setup, batch, prompt), pool or 0)
+    roomy = pool is not None and trial.kv_tokens(_BLOCK_TOKENS) <= pool
+    return "" if roomy and taken <= share * setup.accelerator.usable_bytes else KV_POOL
 
 
 def estimates(plan: Plan) -> dict[str, TrialEstimate]:

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tgi_bench.cli.durations import duration
-from tgi_bench.cli.estimates import TrialEstimate, estimates, why_unknown
+from tgi_bench.cli.estimates import KV_POOL, TrialEstimate, estimates, why_unknown
 from tgi_bench.cli.experiment_file import Request
 from tgi_bench.plan.plan import BatchTrial, Deployment, LauncherKind, Plan
 
@@ -66,7 +66,7 @@ def _trial_table(trials: list[BatchTrial], known: dict[str, TrialEstimate]) -> T
         "Memory/device",
         "Fits",
     ):
-        table.add_column(name, justify="right", no_wrap=True)
+        table.add_column(name, justify="left" if name == "Fits" else "right", no_wrap=True)
     for trial in trials:
         sizes = (trial.sequence_length, trial.decode_length, trial.batch_size)
         runs = f"{trial.warmups}+{trial.runs}"
@@ -83,7 +83,7 @@ def _estimated_cells(estimate: TrialEstimate | None) -> tuple[str, ...]:
         decode,
         duration(estimate.total_s) if estimate.fits else "-",
         f"{estimate.bytes_per_device / GIB:.1f} GiB",
-        "yes" if estimate.fits else "NO",
+        f"NO: {estimate.obstacle}" if estimate.obstacle else "yes",
     )
 
 
@@ -96,6 +96,13 @@ def _print_foot(console: Console, plan: Plan, known: dict[str, TrialEstimate]) -
             f"estimated for {accelerator} (server.embedded.accelerator), not calibrated: "
             f"{duration(sum(e.total_s for e in fitting))} of steps; "
             f"{len(known) - len(fitting)} trials will not fit",
+            markup=False,
+            soft_wrap=True,
+        )
+    if any(estimate.obstacle == KV_POOL for estimate in known.values()):
+        console.print(
+            "KV pool: the server's pool takes what its warm-up left; a batch must fit into it, and "
+            "its prefill beside it (raise max_batch_prefill_tokens)",
             markup=False,
             soft_wrap=True,
         )

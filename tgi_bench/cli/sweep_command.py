@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -38,8 +39,8 @@ def run(request: Request, results: Path, resume: bool) -> int:
         require_startable(deployment)
     require_for_embedded(plan)
     console = Console(highlight=False)
-    for orphan in end_orphans():
-        console.print(f"ended a server that a killed sweep had left: {orphan}", markup=False)
+    for run_id, count in Counter(orphan.run_id for orphan in end_orphans()).items():
+        console.print(f"ended {count} processes that the killed sweep of {run_id} had left")
     if resume:
         run_dir = newest_unfinished(results, plan.experiment, plan.digest)
         if run_dir is None:

@@ -150,11 +150,12 @@ def _call_all(calls: tuple[_Call, ...], payload: bytes, timeout_s: float) -> Rep
     futures = [call.future(payload, timeout=timeout_s) for call in calls]
     for rank, future in enumerate(futures):
         future.add_done_callback(_putter(done, rank))
+    ended: list[int] = []
     for _ in futures:
-        rank = done.get()
-        if futures[rank].code() is not grpc.StatusCode.OK:
+        ended.append(done.get())
+        if futures[ended[-1]].code() is not grpc.StatusCode.OK:
             ended_ns = time.monotonic_ns()
-            outcome, reason = _first_cause(futures, rank, done)
+            outcome, reason = _first_cause(futures, ended, done)
             raise RankError(outcome, reason, sent_ns, ended_ns)
     ended_ns = time.monotonic_ns()
     return Reply(sent_ns, ended_ns, tuple(future.result() for future in futures))
@@ -177,27 +178,28 @@ def _putter(done: queue.SimpleQueue[int], rank: int) -> Callable[[object], None]
 
 
 def _first_cause(
-    futures: list[grpc.CallFuture[bytes]], failed: int, done: queue.SimpleQueue[int]
+    futures: list[grpc.CallFuture[bytes]], ended: list[int], done: queue.SimpleQueue[int]
 ) -> tuple[Outcome, str]:
     """The failure that says most: out of memory on one rank ends the others in other ways.
 
-    The other ranks wait for a collective that will never come, so they are given a moment
-    and then cancelled.
+    Of several others it is the first. The other ranks wait for a collective that will never
+    come, so they are given a moment and then cancelled. ended: ranks in the order in which
+    they ended, the last of which failed.
     """
     deadline = time.monotonic() + _GRACE_S
-    ended = {failed}
     while len(ended) < len(futures) and (left := deadline - time.monotonic()) > 0:
         try:
-            ended.add(done.get(timeout=left))
+            ended.append(done.get(timeout=left))
         except queue.Empty:
             break
-    for future in futures:
-        future.cancel()  # type: ignore[no-untyped-call]  # the stubs leave it so
+    # Before the rest is cancelled: "cancelled" would be our own doing and no cause.
     causes = [
         (*_classify(futures[rank].code(), futures[rank].details()), rank)
-        for rank in sorted(ended | {r for r, f in enumerate(futures) if f.done()})
-        if futures[rank].code() not in (grpc.StatusCode.OK,)
+        for rank in ended
+        if futures[rank].code() is not grpc.StatusCode.OK
     ]
+    for future in futures:
+        future.cancel()  # type: ignore[no-untyped-call]  # the stubs leave it so
     causes.sort(key=lambda cause: cause[0] is not Outcome.OUT_OF_MEMORY)
     outcome, reason, rank = causes[0]
     return outcome, f"shard_rank {rank}: {reason}"

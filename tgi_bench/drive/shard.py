@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from google.protobuf.message import DecodeError
+
 from tgi_bench.drive.ranks import RankError, Ranks, Reply
 from tgi_bench.errors import StepError
 from tgi_bench.observation import Outcome, Phase, RankTiming, StepObservation, TrialEnd
@@ -35,15 +37,8 @@ class Room:
 
 
 def needed_tokens(trial: BatchTrial, block_tokens: int | None) -> int:
-    """KV cache tokens that the trial's batch takes up at its end.
-
-    The last new token is never written back, so a request ends with
-    sequence_length + decode_length - 1 tokens, rounded up to whole blocks.
-    block_tokens: None is 16, the block of servers that do not say.
-    """
-    block = block_tokens or _PAGED_BLOCK_TOKENS
-    tokens = trial.sequence_length + trial.decode_length - 1
-    return trial.batch_size * (-(-tokens // block) * block)
+    """KV cache tokens that the trial takes up; block_tokens: None where the server does not say."""
+    return trial.kv_tokens(block_tokens or _PAGED_BLOCK_TOKENS)
 
 
 def drive(
@@ -118,7 +113,7 @@ class _Stepper:
         return self._keep(phase, reply)
 
     def _keep(self, phase: Phase, reply: Reply) -> m.StepReply:
-        replies = [codec.decode_step_reply(self._ranks.protocol, p) for p in reply.payloads]
+        replies = self._decoded(phase, reply)
         first = replies[0]
         held = first.cached.current_tokens if first.cached is not None else None
         self._observations.append(
@@ -137,6 +132,19 @@ class _Stepper:
             )
         )
         return first
+
+    def _decoded(self, phase: Phase, reply: Reply) -> list[m.StepReply]:
+        """Each rank's reply; StepError where one of them does not parse."""
+        replies = []
+        for rank, payload in enumerate(reply.payloads):
+            try:
+                replies.append(codec.decode_step_reply(self._ranks.protocol, payload))
+            except (DecodeError, ValueError) as error:
+                reason = f"shard_rank {rank}: its reply does not parse: {error}"
+                failure = RankError(Outcome.FAILED, reason, reply.sent_ns, reply.ended_ns)
+                self._keep_failure(phase, failure)
+                raise failure from error
+        return replies
 
     def _keep_failure(self, phase: Phase, failure: RankError) -> None:
         self._observations.append(

@@ -178,3 +178,8 @@ def kv_capacity_tokens(
     taken = warmup.total_bytes - warmup.kv_cache_bytes
     left = setup.accelerator.usable_bytes * memory_fraction - taken
     return max(0, int(left / setup.kv_bytes_per_token))
+
+
+def beside_pool_bytes(setup: Setup, prefill: MemoryNeed, pool_tokens: int) -> float:
+    """Bytes on each device while the flash class prefills: its KV is in the pool, taken whole."""
+    return prefill.total_bytes - prefill.kv_cache_bytes + pool_tokens * setup.kv_bytes_per_token

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tgi_bench.launch.endpoint import Endpoint, LaunchOptions, RunningServer
-from tgi_bench.launch.log import arguments_in_effect, capacity_tokens, listening_on
+from tgi_bench.launch.log import arguments_in_effect, capacity_tokens, is_padded, listening_on
 from tgi_bench.launch.process import Command, ServerProcess
 from tgi_bench.launch.questions import CAPACITY_METRIC, capacity_of, version_of
 from tgi_bench.launch.sockets import socket_folder
@@ -88,7 +88,8 @@ def _url(lines: Sequence[str]) -> str | None:
 def _facts(command: Command, process: ServerProcess, url: str, ready_ns: int) -> ServerFacts:
     lines = process.log.lines()
     capacity, source = capacity_tokens(lines), _CAPACITY_LINE
-    if capacity is None:
+    # Of a padded model the metric, too, is the router's budget and no room.
+    if capacity is None and not is_padded(lines):
         capacity, source = capacity_of(url), CAPACITY_METRIC
     return ServerFacts(
         command=command.argv,

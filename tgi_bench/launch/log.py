@@ -86,6 +86,11 @@ def capacity_tokens(lines: Sequence[str]) -> int | None:
     return capacity
 
 
+def is_padded(lines: Sequence[str]) -> bool:
+    """Whether the log says that the model's shards name no room of their own."""
+    return any(_NO_CAPACITY in message for message in messages(lines))
+
+
 def listening_on(lines: Sequence[str]) -> str | None:
     """host:port of the last "Listening on host:port"; None where no line says so."""
     for message in reversed(messages(lines)):

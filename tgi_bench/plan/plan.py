@@ -117,6 +117,15 @@ class BatchTrial:
         """Trials of one shape differ in batch size only."""
         return (self.deployment_id, self.sequence_length, self.decode_length)
 
+    def kv_tokens(self, block_tokens: int) -> int:
+        """Tokens of KV cache that the batch takes up at its end, in blocks of block_tokens.
+
+        The last new token is never written back, so a request ends with
+        sequence_length + decode_length - 1 tokens, rounded up to whole blocks.
+        """
+        tokens = self.sequence_length + self.decode_length - 1
+        return self.batch_size * (-(-tokens // block_tokens) * block_tokens)
+
 
 @dataclass(frozen=True, slots=True)
 class Override:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from tgi_bench.estimate.accelerator import accelerator
 from tgi_bench.estimate.memory import (
     MemoryNeed,
+    beside_pool_bytes,
     decode_memory,
     kv_capacity_tokens,
     prefill_step_memory,
@@ -99,8 +100,8 @@ class Device:
     def allocate_beside_pool(self, lengths: tuple[int, ...], pool_tokens: int) -> None:
         """RuntimeError where a flash prefill's tensors do not fit beside its whole KV pool."""
         need = prefill_step_memory(self.setup, len(lengths), self._width(lengths))
-        pool_bytes = pool_tokens * self.setup.kv_bytes_per_token
-        self.allocate(need.total_bytes - need.kv_cache_bytes + pool_bytes, need.largest_block_bytes)
+        total_bytes = beside_pool_bytes(self.setup, need, pool_tokens)
+        self.allocate(total_bytes, need.largest_block_bytes)
 
     def allocate(self, total_bytes: float, block_bytes: float) -> None:
         """RuntimeError in torch's words where `total_bytes` is more than there is.

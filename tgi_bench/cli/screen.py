@@ -34,6 +34,7 @@ _MARKS = {
     Outcome.FAILED: "FAILED",
 }
 _LOG_LINES = 10
+_REASON_LENGTH = 90
 
 
 class PlainLines:
@@ -85,7 +86,7 @@ class PlainLines:
         took_s = (time.monotonic_ns() - self._began_ns) / 1e9 if end.outcome is Outcome.OK else None
         self.remaining.ended(trial, took_s)
         self._done += 1
-        detail = self._last if end.outcome is Outcome.OK else end.reason
+        detail = self._last if end.outcome is Outcome.OK else _short(end.reason)
         self._say(
             f"{self._position()} {_MARKS[end.outcome]:<8} {trial.trial_id}  {detail}{self._left()}"
         )
@@ -152,9 +153,9 @@ class LiveScreen:
     def run_ended(self, trial: BatchTrial, observations: Sequence[StepObservation]) -> None:
         """One warm-up or run is over: show it, and what comes next."""
         self._lines.run_ended(trial, observations)
-        if observations:
+        if seen := latencies(observations):
             following = _next_run(trial, observations[0].run_index)
-            self._draw(trial.trial_id, f"{following}   last: {latencies(observations)}")
+            self._draw(trial.trial_id, f"{following}   last: {seen}")
 
     def trial_ended(self, trial: BatchTrial, end: TrialEnd) -> None:
         """A trial has its end."""
@@ -187,6 +188,11 @@ def latencies(observations: Sequence[StepObservation]) -> str:
     if decode:
         parts.append(f"decode {duration(sum(decode) / len(decode) / 1e9)}")
     return ", ".join(parts)
+
+
+def _short(reason: str) -> str:
+    """The reason's beginning: the whole of it is in the report."""
+    return reason if len(reason) <= _REASON_LENGTH else f"{reason[: _REASON_LENGTH - 3]}..."
 
 
 def _next_run(trial: BatchTrial, ended: int) -> str:

@@ -33,7 +33,7 @@ def print_summary(console: Console, run: Run) -> None:
 
 def _cells(summary: TrialSummary) -> tuple[str, ...]:
     trial, end = summary.trial, summary.end
-    outcome = "cut off" if end is None else end.outcome.value.replace("_", " ")
+    outcome = "open" if end is None else end.outcome.value.replace("_", " ")
     shown = end is not None and end.outcome is Outcome.OK
     total = summary.decode_total
     rate = total.throughput if total is not None and shown else None

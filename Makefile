@@ -3,9 +3,11 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+BASE   ?= python:3.12-slim
+TGI_VERSIONS ?= 0.9.4 3.3.7
 PROTOS := $(wildcard tgi_bench/wire/*.proto)
 
-.PHONY: help demo test lint types unit bench stubs schema golden clean
+.PHONY: help demo test lint types unit bench images stubs schema golden clean
 
 help: ## Say what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +37,13 @@ unit: $(VENV)/.dev
 
 bench: $(VENV)/.dev ## Measure our own figures: goal, measured, met or missed
 	@$(BIN)/python -m tests.bench
+
+images: ## Build docker/'s images: tgi-bench, and tgi-bench-embedded for each of TGI_VERSIONS
+	@docker build -f docker/Dockerfile --build-arg BASE=$(BASE) -t tgi-bench .
+	@for version in $(TGI_VERSIONS); do \
+	    docker build -f docker/Dockerfile.embedded --build-arg TGI_VERSION=$$version \
+	        -t tgi-bench-embedded:$$version . || exit 1; \
+	done
 
 stubs: $(VENV)/.dev ## Generate the gRPC stubs from tgi_bench/wire/*.proto
 	@$(BIN)/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. --grpc_python_out=. $(PROTOS)

@@ -101,6 +101,8 @@ class ServerFacts:
     capacity_source: which line or metric said so; empty where none did.
     simulated: True where its times come from an estimate and not from a device.
     ready_ns: from the start of its process until it was ready.
+    details: name and value of what else is known of this start: /info, an image's digest, the
+        container's GPUs and driver.
     """
 
     command: tuple[str, ...]
@@ -110,6 +112,7 @@ class ServerFacts:
     capacity_source: str
     simulated: bool
     ready_ns: int
+    details: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,10 @@ died is started again where later trials need it.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -18,6 +19,7 @@ from tgi_bench.drive.shard import Room, drive
 from tgi_bench.errors import LaunchError, StepError
 from tgi_bench.launch.endpoint import LaunchOptions, RunningServer
 from tgi_bench.launch.launcher import launch
+from tgi_bench.launch.secrets import Redactor
 from tgi_bench.observation import Outcome, ServerFacts, StepObservation, TrialEnd
 from tgi_bench.plan.plan import BatchTrial, Deployment, Plan
 from tgi_bench.plan.prompts import batch_prompts
@@ -35,6 +37,9 @@ class Watcher(Protocol):
 
     def launching(self, deployment: Deployment) -> None:
         """A server is about to be started."""
+
+    def progress(self, deployment: Deployment, text: str) -> None:
+        """It is not ready yet: what its log says that it is doing."""
 
     def ready(self, deployment: Deployment, facts: ServerFacts) -> None:
         """It is ready."""
@@ -54,12 +59,16 @@ class Watcher(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """One plan on its way into one run file. run_dir: the run's folder, named by its id."""
+    """One plan on its way into one run file.
+
+    run_dir: the run's folder, named by its id. pull: whether missing images may be pulled.
+    """
 
     plan: Plan
     store: RunStore
     run_dir: Path
     watcher: Watcher
+    pull: bool = True
 
     def run(self) -> None:
         """Give every trial of the plan an end.
@@ -90,25 +99,40 @@ class Sweep:
     def _serve(self, deployment: Deployment, pending: Sequence[BatchTrial]) -> None:
         """Start the server and run trials on it until all have an end or it died."""
         self.watcher.launching(deployment)
-        with launch(deployment, LaunchOptions(self.run_dir, self.run_dir.name)) as server:
+        options = LaunchOptions(
+            run_dir=self.run_dir,
+            run_id=self.run_dir.name,
+            pull=self.pull,
+            progress=lambda text: self.watcher.progress(deployment, text),
+        )
+        with launch(deployment, options) as server:
             facts = server.endpoint.facts
             self.store.deployment_started(deployment.deployment_id, facts)
             self.watcher.ready(deployment, facts)
+            socket = server.endpoint.master_socket
+            if socket is None:
+                for trial in pending:
+                    self._end(trial, TrialEnd(Outcome.REFUSED, server.endpoint.no_socket_reason))
+                return
             try:
-                ranks = Ranks.connect(server.endpoint.master_socket)
+                ranks = Ranks.connect(socket)
             except StepError as error:
                 raise LaunchError(str(error), server.log_tail(_LOG_TAIL)) from error
             with ranks:
-                for trial in pending:
-                    skip = _skip(self.plan, trial, self.store.ends())
-                    if skip is not None:
-                        self._end(trial, skip)
-                    elif not self._run_trial(trial, server, ranks, facts):
-                        return
+                self._run_trials(pending, server, ranks)
 
-    def _run_trial(
-        self, trial: BatchTrial, server: RunningServer, ranks: Ranks, facts: ServerFacts
-    ) -> bool:
+    def _run_trials(
+        self, pending: Sequence[BatchTrial], server: RunningServer, ranks: Ranks
+    ) -> None:
+        """Give trials their end until all have one or the server died."""
+        for trial in pending:
+            skip = _skip(self.plan, trial, self.store.ends())
+            if skip is not None:
+                self._end(trial, skip)
+            elif not self._run_trial(trial, server, ranks):
+                return
+
+    def _run_trial(self, trial: BatchTrial, server: RunningServer, ranks: Ranks) -> bool:
         """Run one trial and give it its end; False where the server can run no further one."""
         prompts = batch_prompts(
             trial.prompt_seed, trial.trial_id, trial.batch_size, trial.sequence_length
@@ -117,22 +141,36 @@ class Sweep:
         attempt = self.store.begin_trial(trial.trial_id)
 
         def record(observations: tuple[StepObservation, ...]) -> None:
-            self.store.add(trial.trial_id, attempt, observations)
+            clean = tuple(
+                replace(o, reason=self._redacted(trial.deployment_id, o.reason)) if o.reason else o
+                for o in observations
+            )
+            self.store.add(trial.trial_id, attempt, clean)
             self.watcher.run_ended(trial, observations)
 
-        end = drive(ranks, trial, prompts, _room(facts), record)
+        end = drive(ranks, trial, prompts, _room(server.endpoint.facts), record)
         usable = end.outcome in _HARMLESS or _still_usable(server, ranks)
         if not usable:
             end = _explained(end, server)
+        end = self._clean(trial, end)
         self.store.end_trial(trial.trial_id, attempt, end)
         self.watcher.trial_ended(trial, end)
         return usable
 
     def _give_up(self, deployment: Deployment, error: LaunchError) -> None:
-        self.store.deployment_failed(deployment.deployment_id, str(error))
-        self.watcher.launch_failed(deployment, error)
+        cause = self._redacted(deployment.deployment_id, str(error))
+        tail = tuple(self._redacted(deployment.deployment_id, line) for line in error.log_tail)
+        self.store.deployment_failed(deployment.deployment_id, cause)
+        self.watcher.launch_failed(deployment, LaunchError(cause, tail))
         for trial in self._pending(deployment):
-            self._end(trial, TrialEnd(Outcome.LAUNCH_FAILED, str(error)))
+            self._end(trial, TrialEnd(Outcome.LAUNCH_FAILED, cause))
+
+    def _redacted(self, deployment_id: str, text: str) -> str:
+        """A server may fail with a secret in its message."""
+        return Redactor.of(self.plan.deployment(deployment_id), os.environ).text(text)
+
+    def _clean(self, trial: BatchTrial, end: TrialEnd) -> TrialEnd:
+        return TrialEnd(end.outcome, self._redacted(trial.deployment_id, end.reason))
 
     def _end(self, trial: BatchTrial, end: TrialEnd) -> None:
         """The end of a trial that is not run."""

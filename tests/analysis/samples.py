@@ -19,10 +19,12 @@ from tgi_bench.plan.plan import (
     BatchTrial,
     Deployment,
     EmbeddedOptions,
+    Engine,
     LauncherArgument,
     LauncherKind,
     Plan,
     Sampling,
+    Timeouts,
 )
 
 MS = 1_000_000
@@ -44,7 +46,10 @@ def deployment(num_shard: int, quantize: str | None = None) -> Deployment:
             LauncherArgument("quantize", quantize, True),
         ),
         embedded=EmbeddedOptions("simulated", "A100-40GB-SXM"),
-        ready_timeout_s=600.0,
+        engine=Engine.TGI,
+        env=(),
+        timeouts=Timeouts(600.0, 600.0, 600.0, 60.0),
+        host=None,
     )
 
 

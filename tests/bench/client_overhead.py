@@ -43,6 +43,7 @@ def run() -> tuple[Figure, ...]:
         options = LaunchOptions(Path(folder), "bench")
         with launch(plan.deployments[0], options) as server:
             socket = server.endpoint.master_socket
+            assert socket is not None
             with Ranks.connect(socket) as ranks, _bare_channel(socket) as channel:
                 ours, bare = _rounds(ranks, _stub(channel))
     ratio = statistics.median(ours) / statistics.median(bare)

@@ -80,6 +80,9 @@ class _Stopwatch:
         self.leave_server()
         self._since_ns = time.monotonic_ns()
 
+    def progress(self, deployment: Deployment, text: str) -> None:
+        """Launching goes on."""
+
     def ready(self, deployment: Deployment, facts: ServerFacts) -> None:
         """Launched."""
         self.leave_server()

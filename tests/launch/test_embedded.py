@@ -8,16 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from tgi_bench.errors import InputError, LaunchError
-from tgi_bench.launch.embedded import command_of, environ_for
+from tgi_bench.errors import LaunchError
+from tgi_bench.launch.embedded import command_of
 from tgi_bench.launch.endpoint import LaunchOptions
 from tgi_bench.launch.launcher import launch
+from tgi_bench.launch.ready_process import environ_for
 from tgi_bench.plan.plan import (
     ArgumentValue,
     Deployment,
     EmbeddedOptions,
+    Engine,
     LauncherArgument,
     LauncherKind,
+    Timeouts,
 )
 
 
@@ -31,7 +34,10 @@ def _deployment(version: str = "0.9.4", **arguments: ArgumentValue) -> Deploymen
         version_assumed=False,
         arguments=tuple(LauncherArgument(n, v, False) for n, v in arguments.items()),
         embedded=EmbeddedOptions("simulated", "A100-40GB-SXM"),
-        ready_timeout_s=60.0,
+        engine=Engine.TGI,
+        env=(),
+        timeouts=Timeouts(600.0, 600.0, 600.0, 60.0),
+        host=None,
     )
 
 
@@ -48,17 +54,10 @@ def test_the_command_line_has_its_own_address() -> None:
 def test_variables_that_are_arguments_are_not_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MAX_TOTAL_TOKENS", "7")
     monkeypatch.setenv("HF_TOKEN", "kept")
-    environ = environ_for("0.9.4")
+    environ = environ_for(_deployment("0.9.4"))
     assert "MAX_TOTAL_TOKENS" not in environ
     assert environ["HF_TOKEN"] == "kept"
     assert environ["PATH"] == os.environ["PATH"]
-
-
-@pytest.mark.parametrize("kind", ["docker", "process", "attach"])
-def test_other_launchers_are_refused(tmp_path: Path, kind: str) -> None:
-    asked = dataclasses.replace(_deployment(), launcher=LauncherKind(kind))
-    with pytest.raises(InputError, match=f"`{kind}` cannot be started.*--launcher embedded"):
-        launch(asked, LaunchOptions(tmp_path, "run"))
 
 
 @pytest.mark.parametrize("version", ["0.9.4", "3.3.7"])
@@ -66,7 +65,9 @@ def test_a_real_start(tmp_path: Path, version: str) -> None:
     with launch(_deployment(version, num_shard=2), LaunchOptions(tmp_path, "run")) as server:
         facts = server.endpoint.facts
         assert server.alive()
-        assert server.endpoint.master_socket.is_socket()
+        socket = server.endpoint.master_socket
+        assert socket is not None
+        assert socket.is_socket()
         assert facts.simulated
         assert facts.version == version
         assert facts.arguments is not None
@@ -77,7 +78,7 @@ def test_a_real_start(tmp_path: Path, version: str) -> None:
         assert server.endpoint.log_path == tmp_path / "launch" / "default.log"
         assert server.log_tail(1)
     assert not server.alive()
-    assert not server.endpoint.master_socket.parent.exists()
+    assert not socket.parent.exists()
 
 
 def test_a_model_that_is_not_known(tmp_path: Path) -> None:

@@ -15,15 +15,26 @@ import pytest
 from tests.launch import servers
 from tgi_bench.errors import LaunchError
 from tgi_bench.launch import process as process_module
+from tgi_bench.launch.endpoint import silent
 from tgi_bench.launch.log import listening_on
 from tgi_bench.launch.owner import ProcessName
+from tgi_bench.launch.probe import Probe
 from tgi_bench.launch.process import ServerProcess
 from tgi_bench.launch.questions import capacity_of, version_of
+from tgi_bench.launch.readiness import wait_until_ready
+from tgi_bench.launch.secrets import Redactor
+from tgi_bench.plan.engines import Engine, engine_spec
+from tgi_bench.plan.plan import Timeouts
 
 
 def url_of(lines: Sequence[str]) -> str | None:
     address = listening_on(lines)
     return None if address is None else f"http://{address}"
+
+
+def ready(server: ServerProcess) -> str:
+    probe = Probe(engine_spec(Engine.TGI), "m", url_of)
+    return wait_until_ready(server, probe, Timeouts(20, 20, 20, 20), silent)
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
@@ -35,7 +46,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 def test_ready_then_stopped(tmp_path: Path) -> None:
     with ServerProcess(servers.command(tmp_path, servers.READY + servers.SERVE)) as server:
-        url = server.wait_until_ready(url_of, 20)
+        url = ready(server)
         assert server.alive()
         assert server.death_cause() is None
         assert version_of(url) == "3.3.7"
@@ -71,7 +82,7 @@ def test_a_server_that_ends(tmp_path: Path, script: str, cause: str) -> None:
         ServerProcess(servers.command(tmp_path, script)) as server,
         pytest.raises(LaunchError) as caught,
     ):
-        server.wait_until_ready(url_of, 20)
+        ready(server)
     assert cause in str(caught.value)
 
 
@@ -81,24 +92,16 @@ def test_the_last_50_lines_are_told(tmp_path: Path) -> None:
         ServerProcess(servers.command(tmp_path, script)) as server,
         pytest.raises(LaunchError) as caught,
     ):
-        server.wait_until_ready(url_of, 20)
+        ready(server)
     assert caught.value.log_tail == tuple(f"line {i}" for i in range(30, 80))
 
 
-@pytest.mark.parametrize("script", [servers.SLEEP, servers.READY + servers.SLEEP])
-def test_never_ready(tmp_path: Path, script: str) -> None:
-    with (
-        ServerProcess(servers.command(tmp_path, script)) as server,
-        pytest.raises(LaunchError, match=r"not ready within 0\.3 s"),
-    ):
-        server.wait_until_ready(url_of, 0.3)
-    assert ProcessName.of(server.pid) is None
-
-
 def test_a_program_that_is_not_there(tmp_path: Path) -> None:
-    command = process_module.Command(("no-such-program",), {}, tmp_path / "x.log", "run")
+    command = process_module.Command(
+        ("no-such-program",), {}, tmp_path / "x.log", "run", Redactor((), {})
+    )
     with ServerProcess(command) as server, pytest.raises(LaunchError, match="exit code 127"):
-        server.wait_until_ready(url_of, 20)
+        ready(server)
 
 
 def test_one_that_ignores_sigterm_is_killed_with_its_children(

@@ -190,7 +190,7 @@ def test_the_digest_is_of_what_is_measured() -> None:
 
 def test_the_digest_is_the_same_on_every_machine() -> None:
     """It is stored in run files: a change here is a change of their format."""
-    digest = "9faf4fcef0ee0d7f84197b6ec10a21cd87b945e9e31fe0531f77d126d4dfa009"
+    digest = "d496d9ca2cd6eff8cdc2b8eeffd78361417ad20280498ad6a4e9a588c772ab92"
     assert expand(experiment()).digest == digest
 
 

@@ -65,7 +65,7 @@ def test_a_scalar_stands_for_a_list_of_one_and_defaults_are_filled() -> None:
     assert experiment.batches.sequence_length == [100]
     assert experiment.batches.warmups == 1
     assert experiment.batches.step_timeout_s == 600
-    assert experiment.server.ready_timeout_s == 600
+    assert experiment.server.timeouts.load_s == 1200
     assert experiment.batches.prompt_seed == 0
     assert experiment.server.embedded.engine == "simulated"
 
@@ -260,8 +260,8 @@ def test_names_that_are_no_folder(name: str) -> None:
     [
         (
             "server.imagee=x",
-            "is no key here; allowed: launcher, image, version, constant, variable, skip, "
-            "embedded, ready_timeout_s; did you mean `image`?",
+            "is no key here; allowed: launcher, engine, image, command, url, sockets, version, "
+            "constant, variable, skip, env, docker, timeouts, embedded; did you mean `image`?",
         ),
         (
             "serverr.image=x",

@@ -8,11 +8,13 @@ from tgi_bench.plan.plan import (
     BatchTrial,
     Deployment,
     EmbeddedOptions,
+    Engine,
     LauncherArgument,
     LauncherKind,
     Override,
     Plan,
     Sampling,
+    Timeouts,
 )
 from tgi_bench.record.store import RunHeader
 
@@ -33,7 +35,10 @@ def deployment(
         version_assumed=False,
         arguments=tuple(LauncherArgument(n, v, n == "num_shard") for n, v in values),
         embedded=EmbeddedOptions("simulated", "A100-40GB-SXM"),
-        ready_timeout_s=600.0,
+        engine=Engine.TGI,
+        env=(),
+        timeouts=Timeouts(600.0, 600.0, 600.0, 60.0),
+        host=None,
     )
 
 
@@ -83,6 +88,7 @@ def facts(version: str | None = "0.9.4") -> ServerFacts:
         capacity_source="log line",
         simulated=True,
         ready_ns=1_500_000_000,
+        details=(("/info", '{"version": "0.9.4"}'), ("Image digest", "sha256:0a1b")),
     )
 
 

@@ -15,7 +15,7 @@ from tgi_bench.record import environment
 
 def test_every_fact_has_a_value_on_one_line() -> None:
     facts = environment.capture()
-    assert len(dict(facts)) == len(facts) == 10
+    assert len(dict(facts)) == len(facts) == 11
     for name, value in facts:
         assert value.strip(), name
         assert "\n" not in value
@@ -55,6 +55,24 @@ def test_gpus(tmp_path: Path, script: str, says: str) -> None:
     command.write_text(f"#!/bin/sh\n{script}\n")
     command.chmod(0o755)
     assert environment.gpus(str(command)).replace(str(tmp_path) + "/", "") == says
+
+
+@pytest.mark.parametrize(
+    ("script", "says"),
+    [
+        (
+            "echo '| NVIDIA-SMI 535.104.05   Driver Version: 535.104.05   CUDA Version: 12.2 |'",
+            "12.2",
+        ),
+        ("echo something else", "unknown"),
+        ("exit 9", "not known: nvidia-smi exited with 9"),
+    ],
+)
+def test_cuda(tmp_path: Path, script: str, says: str) -> None:
+    command = tmp_path / "nvidia-smi"
+    command.write_text(f"#!/bin/sh\n{script}\n")
+    command.chmod(0o755)
+    assert environment.cuda(str(command)).replace(str(tmp_path) + "/", "") == says
 
 
 def test_gpus_without_a_driver(tmp_path: Path) -> None:

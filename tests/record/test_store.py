@@ -17,7 +17,17 @@ from hypothesis import strategies as st
 from tests.record import samples
 from tgi_bench.errors import ResultsError
 from tgi_bench.observation import Outcome, PublishedFigures, TrialEnd
-from tgi_bench.plan.plan import ArgumentValue, LauncherKind, Sampling
+from tgi_bench.plan.plan import (
+    ArgumentValue,
+    AttachOptions,
+    DockerOptions,
+    Engine,
+    HostOptions,
+    LauncherKind,
+    ProcessOptions,
+    Sampling,
+    Timeouts,
+)
 from tgi_bench.record.store import RunStore
 
 FIRST, SECOND, THIRD = (t.trial_id for t in samples.plan().trials)
@@ -296,3 +306,34 @@ def _folder(tmp_path: Path) -> Path:
     folder = tmp_path / "another"
     folder.mkdir()
     return folder
+
+
+@pytest.mark.parametrize(
+    ("launcher", "host"),
+    [
+        (LauncherKind.EMBEDDED, None),
+        (LauncherKind.PROCESS, None),  # of an imported report
+        (LauncherKind.PROCESS, ProcessOptions(("python", "-m", "x y"))),
+        (LauncherKind.ATTACH, AttachOptions("http://h:1", "/tmp/s-0")),
+        (LauncherKind.ATTACH, AttachOptions("http://h:1")),
+        (LauncherKind.DOCKER, DockerOptions()),
+        (
+            LauncherKind.DOCKER,
+            DockerOptions("0,3", "1g", ("/a:/b", "c:/d:ro"), "net", (("cap_add", '["SYS_NICE"]'),)),
+        ),
+    ],
+)
+def test_a_deployment_of_every_launcher_comes_back(
+    tmp_path: Path, launcher: LauncherKind, host: HostOptions
+) -> None:
+    asked = dataclasses.replace(
+        samples.deployment(),
+        launcher=launcher,
+        host=host,
+        engine=Engine.VLLM,
+        env=("HF_TOKEN", "B"),
+        timeouts=Timeouts(1.5, 2.5, 3.5, 4.5),
+    )
+    header = samples.header(dataclasses.replace(samples.plan(), deployments=(asked,)))
+    with RunStore.create(tmp_path, header) as store:
+        assert store.header().plan.deployments == (asked,)

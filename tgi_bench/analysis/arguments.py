@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tgi_bench.analysis.run import NOT_CHECKED, Check, DeploymentRecord
 from tgi_bench.plan.launcher_args import arguments_of, parse_version
-from tgi_bench.plan.plan import ArgumentValue, Deployment
+from tgi_bench.plan.plan import ArgumentValue, Deployment, Engine
 
 REACHED_BY = frozenset({"hostname", "port", "prometheus_port", "shard_uds_path"})
 """How a server is reached; the launchers of tgi-bench choose these themselves."""
@@ -103,7 +103,7 @@ def check_version(deployments: Sequence[DeploymentRecord]) -> Check:
     said = [
         (d.deployment, d.facts.version)
         for d in deployments
-        if d.facts is not None and d.facts.version is not None
+        if d.facts is not None and d.facts.version is not None and d.deployment.engine is Engine.TGI
     ]
     if not said:
         return Check(name, True, f"{NOT_CHECKED}no server said its version", "")

@@ -76,7 +76,7 @@ def _failed(trials: Trials) -> Check:
     if failed:
         remedy = (
             "read the reason and the server's log in launch/; a timeout is mended by "
-            "batches.step_timeout_s, a server that did not start by server.ready_timeout_s"
+            "batches.step_timeout_s, a server that did not start in time by server.timeouts"
         )
         return Check(name, False, _listed(failed), remedy)
     if not usable(trials):

@@ -17,7 +17,7 @@ from tgi_bench.estimate.model import model_shape
 from tgi_bench.estimate.roofline import decode_time, generate_time_s, prefill_time
 from tgi_bench.estimate.setup import Setup
 from tgi_bench.plan.launcher_args import parse_version
-from tgi_bench.plan.plan import BatchTrial, Deployment, LauncherKind, Plan
+from tgi_bench.plan.plan import BatchTrial, Deployment, Engine, LauncherKind, Plan
 from tgi_bench.server.behaviour import Behaviour
 
 MEMORY = "memory"
@@ -80,6 +80,8 @@ def _obstacle(deployment: Deployment, setup: Setup, trial: BatchTrial) -> str:
     batch, prompt, new = trial.batch_size, trial.sequence_length, trial.decode_length
     if not fits(setup, prefill_memory(setup, batch, prompt, new)):
         return MEMORY
+    if deployment.engine is not Engine.TGI:
+        return ""
     behaviour = Behaviour(parse_version(deployment.tgi_version))
     if setup.model.padded or not behaviour.has_kv_pool:
         return ""

@@ -82,11 +82,12 @@ def cli() -> None:
 @_experiment_request
 @_results
 @click.option("--resume", is_flag=True, help="Go on with the newest unfinished run of this plan.")
-def sweep(request: Request, results: Path, resume: bool) -> None:
+@click.option("--no-pull", is_flag=True, help="Refuse a missing image instead of pulling it.")
+def sweep(request: Request, results: Path, resume: bool, no_pull: bool) -> None:
     """Launch, drive, record and report every deployment of EXPERIMENT (a YAML file)."""
     from tgi_bench.cli import sweep_command
 
-    sys.exit(sweep_command.run(request, results, resume))
+    sys.exit(sweep_command.run(request, sweep_command.SweepOptions(results, resume, not no_pull)))
 
 
 @cli.command()
@@ -129,6 +130,17 @@ def import_(file: Path, name: str | None, results: Path) -> None:
     from tgi_bench.cli import import_command
 
     import_command.run(file, name, results)
+
+
+@cli.command()
+def clean() -> None:
+    """End what killed sweeps have left: processes, containers, sockets; say what it did.
+
+    What belongs to a sweep that still runs is not touched. A sweep does this when it begins.
+    """
+    from tgi_bench.cli import clean_command
+
+    clean_command.run()
 
 
 @cli.command()

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import shlex
+
 from rich.console import Console
 from rich.table import Table
 
 from tgi_bench.cli.durations import duration
 from tgi_bench.cli.estimates import KV_POOL, TrialEstimate, estimates, why_unknown
 from tgi_bench.cli.experiment_file import Request
-from tgi_bench.plan.plan import BatchTrial, Deployment, LauncherKind, Plan
+from tgi_bench.plan.engines import engine_spec
+from tgi_bench.plan.plan import (
+    AttachOptions,
+    BatchTrial,
+    Deployment,
+    DockerOptions,
+    Plan,
+    ProcessOptions,
+)
 
 GIB = 2**30
 
@@ -39,18 +49,30 @@ def _print_head(console: Console, plan: Plan) -> None:
 
 
 def _print_deployment(console: Console, deployment: Deployment, position: str) -> None:
-    launcher = deployment.launcher.value
-    if deployment.launcher is LauncherKind.EMBEDDED:
-        launcher += f" ({deployment.embedded.engine}, {deployment.embedded.accelerator})"
-    elif deployment.image is not None:
-        launcher += f" {deployment.image}"
     assumed = ", assumed" if deployment.version_assumed else ""
+    version = f"{engine_spec(deployment.engine).title} {deployment.tgi_version}".rstrip()
     console.print(f"deployment {position}  {deployment.deployment_id}", style="bold", markup=False)
-    console.print(
-        f"  {launcher}, text-generation-inference {deployment.tgi_version}{assumed}", markup=False
-    )
+    console.print(f"  {_host(deployment)}, {version}{assumed}", markup=False, soft_wrap=True)
+    if deployment.env:
+        console.print(f"  handed on by name: {', '.join(deployment.env)}", markup=False)
     given = " ".join(f"{a.name}={a.value}" for a in deployment.arguments if a.value is not None)
     console.print(f"  {given or 'launcher arguments: defaults only'}", markup=False)
+
+
+def _host(deployment: Deployment) -> str:
+    """The launcher and what it starts: an image, a command, an address."""
+    launcher = deployment.launcher.value
+    match deployment.host:
+        case DockerOptions():
+            gpus = deployment.host.gpus
+            return f"{launcher} {deployment.image}, GPUs: {gpus or deployment.num_shard}"
+        case ProcessOptions(command):
+            return f"{launcher} {shlex.join(command or engine_spec(deployment.engine).program)}"
+        case AttachOptions(url, socket):
+            return f"{launcher} {url}, sockets: {socket or 'none'}"
+        case None:
+            embedded = deployment.embedded
+            return f"{launcher} ({embedded.engine}, {embedded.accelerator})"
 
 
 def _trial_table(trials: list[BatchTrial], known: dict[str, TrialEstimate]) -> Table:
@@ -106,5 +128,13 @@ def _print_foot(console: Console, plan: Plan, known: dict[str, TrialEstimate]) -
             markup=False,
             soft_wrap=True,
         )
+    for deployment in plan.deployments[:1]:
+        if not engine_spec(deployment.engine).has_shards:
+            console.print(
+                f"{engine_spec(deployment.engine).title} has no gRPC shards: its batches will end "
+                "`refused`",
+                markup=False,
+                soft_wrap=True,
+            )
     for reason in why_unknown(plan):
         console.print(f"no estimate: {reason}", markup=False, soft_wrap=True)

@@ -34,6 +34,7 @@ _MARKS = {
     Outcome.FAILED: "FAILED",
 }
 _LOG_LINES = 10
+_SECONDS_BETWEEN_PROGRESS = 2.0
 _REASON_LENGTH = 90
 
 
@@ -49,6 +50,7 @@ class PlainLines:
         self.remaining = Remaining(plan, estimates)
         self._began_ns = 0
         self._last = ""
+        self._said_at = 0.0
 
     def skip_done(self, trials: Sequence[BatchTrial]) -> None:
         """These have their end from before."""
@@ -57,7 +59,15 @@ class PlainLines:
 
     def launching(self, deployment: Deployment) -> None:
         """A server is about to be started."""
+        self._said_at = time.monotonic()
         self._say(f"starting {deployment.deployment_id} ({deployment.launcher})")
+
+    def progress(self, deployment: Deployment, text: str) -> None:
+        """What its log says that it is doing; not every word of a start that goes quickly."""
+        now = time.monotonic()
+        if now - self._said_at >= _SECONDS_BETWEEN_PROGRESS:
+            self._said_at = now
+            self._say(f"         {deployment.deployment_id}: {text}")
 
     def ready(self, deployment: Deployment, facts: ServerFacts) -> None:
         """It is ready."""
@@ -136,6 +146,10 @@ class LiveScreen:
         """A server is about to be started."""
         self._lines.launching(deployment)
         self._draw(f"starting {deployment.deployment_id}", "")
+
+    def progress(self, deployment: Deployment, text: str) -> None:
+        """What its log says that it is doing."""
+        self._draw(f"starting {deployment.deployment_id}", text)
 
     def ready(self, deployment: Deployment, facts: ServerFacts) -> None:
         """It is ready."""

@@ -20,6 +20,8 @@ from tgi_bench.plan.launcher_args import (
 from tgi_bench.server.config import EngineConfig, RouterLimits, ServerConfig
 
 LOCAL = "127.0.0.1"
+LISTEN = "TGI_BENCH_LISTEN"
+"""The variable by which an image says where to listen; a container's 127.0.0.1 is its own."""
 _UNNAMED_POSITIONS = 4096
 """Stands for a model's max_position_embeddings where newer launchers take their default of
 max_total_tokens from it: the simulated engine has no such limit."""
@@ -50,13 +52,14 @@ def configuration(
     version = options.tgi_version or NEWEST
     parsed = parse_version(version)
     # TGI listens on 0.0.0.0, and takes HOSTNAME, which shells set, for the address to bind.
-    settings = parse_command_line(version, arguments, {**environ, "HOSTNAME": LOCAL})
+    listen = environ.get(LISTEN, LOCAL)
+    settings = parse_command_line(version, arguments, {**environ, "HOSTNAME": listen})
     reader = _Reader(settings)
     accelerator(options.accelerator)
     model_shape(reader.text("model_id"))
     return ServerConfig(
         tgi_version=(parsed[0], parsed[1], parsed[2]),
-        hostname=reader.optional_text("hostname") or LOCAL,
+        hostname=reader.optional_text("hostname") or listen,
         port=reader.integer("port"),
         shard_uds_path=reader.text("shard_uds_path"),
         json_output=reader.flag("json_output"),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,10 +18,10 @@ from tgi_bench.cli.run_view import load, write_documents
 from tgi_bench.cli.screen import LiveScreen, PlainLines
 from tgi_bench.cli.summary_table import print_summary
 from tgi_bench.launch.launcher import require_startable
-from tgi_bench.launch.orphans import end_orphans
+from tgi_bench.launch.left_behind import end_left
 from tgi_bench.observation import Outcome
 from tgi_bench.plan.experiment import to_json
-from tgi_bench.plan.plan import Plan
+from tgi_bench.plan.plan import LauncherKind, Plan
 from tgi_bench.record.environment import capture
 from tgi_bench.record.runs import RunLock, new_run_dir, newest_unfinished
 from tgi_bench.record.store import RunHeader, RunStore
@@ -32,16 +32,27 @@ from tgi_bench.sweep import Sweep
 _FINE = (Outcome.OK, Outcome.OUT_OF_MEMORY, Outcome.SKIPPED, Outcome.REFUSED)
 
 
-def run(request: Request, results: Path, resume: bool) -> int:
+@dataclass(frozen=True, slots=True)
+class SweepOptions:
+    """How a sweep is made. results: the folder of all runs. pull: missing images may be pulled."""
+
+    results: Path
+    resume: bool
+    pull: bool
+
+
+def run(request: Request, options: SweepOptions) -> int:
     """Run the sweep, or go on with one, and write its reports; returns the exit code."""
+    results = options.results
     experiment, plan = request.load()
     for deployment in plan.deployments:
         require_startable(deployment)
     require_for_embedded(plan)
     console = Console(highlight=False)
-    for run_id, count in Counter(orphan.run_id for orphan in end_orphans()).items():
-        console.print(f"ended {count} processes that the killed sweep of {run_id} had left")
-    if resume:
+    docker = any(d.launcher is LauncherKind.DOCKER for d in plan.deployments)
+    for line in end_left(docker).sentences():
+        console.print(line, markup=False, soft_wrap=True)
+    if options.resume:
         run_dir = newest_unfinished(results, plan.experiment, plan.digest)
         if run_dir is None:
             console.print(f"no unfinished run of this plan below {results / plan.experiment}")
@@ -58,7 +69,7 @@ def run(request: Request, results: Path, resume: bool) -> int:
             created_utc=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         )
         RunStore.create(run_dir, header).close()
-    return _run(run_dir, plan, console)
+    return _run(run_dir, plan, console, options.pull)
 
 
 def _shown(file: Path) -> str:
@@ -69,7 +80,7 @@ def _shown(file: Path) -> str:
         return file.name
 
 
-def _run(run_dir: Path, plan: Plan, console: Console) -> int:
+def _run(run_dir: Path, plan: Plan, console: Console, pull: bool) -> int:
     interrupted = False
     with RunLock(run_dir), RunStore.open(run_dir, writable=True) as store:
         done = store.ends()
@@ -79,7 +90,7 @@ def _run(run_dir: Path, plan: Plan, console: Console) -> int:
         with _watcher(console, plan, len(done)) as watcher:
             watcher.skip_done([trial for trial in plan.trials if trial.trial_id in done])
             try:
-                Sweep(plan, store, run_dir, watcher).run()
+                Sweep(plan, store, run_dir, watcher, pull).run()
             except KeyboardInterrupt:
                 interrupted = True
     seen = load(run_dir)

@@ -24,6 +24,7 @@ _CAUSES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), sentence)
     for pattern, sentence in (
         (r"((?:CUDA|HIP|XPU) out of memory\. Tried to allocate [\d.]+ \w+)", "{0}"),
+        (r"(?:CUDA error: out of memory|cudaMalloc failed: out of memory)", "CUDA out of memory"),
         (
             r"Not enough memory to handle (\d+) (?:total|prefill) tokens",
             "the device has not enough memory to handle {0} prefill tokens: "
@@ -33,6 +34,7 @@ _CAUSES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
             r"[Ss]hard process was signaled to shutdown with signal 9\b",
             "a shard was killed with signal 9, as the host does when it runs out of memory",
         ),
+        (r"MemoryError|Cannot allocate memory", "the host ran out of memory"),
         (
             r"((?:[Aa]ddress already in use|AddrInUse|EADDRINUSE).*)",
             "its port or socket is in use already: {0}",
@@ -45,13 +47,24 @@ _CAUSES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
             "the launcher refused its arguments: {0}",
         ),
         (
-            r"(?:GatedRepoError|gated repo)(.*)",
-            "the model is gated: access needs a token that may read it",
+            r"error: ((?:unrecognized arguments|argument --?[\w-]+:|invalid argument).*)",
+            "the server refused its arguments: {0}",
+        ),
+        (
+            r"GatedRepoError|gated repo|(?:401|403) Client Error",
+            "the model is gated, or private: access needs a token that may read it "
+            "(server.env: [HF_TOKEN])",
         ),
         (
             r"(RepositoryNotFoundError|RevisionNotFoundError|EntryNotFoundError)",
             "the model was not found ({0})",
         ),
+        (
+            r"(\S+) is not a local folder and is not a valid model identifier",
+            "the model was not found: {0} is neither a folder nor an id of the hub",
+        ),
+        (r"is not a valid model identifier", "the model was not found: its id is not valid"),
+        (r"404 Client Error", "the model was not found (HTTP 404 of the hub)"),
         (r"Download encountered an error:\s*(.*)", "the model could not be downloaded: {0}"),
         (r"\b[Ss]hard (\d+) failed to start", "shard {0} failed to start"),
         (r"\b[Ss]hard (\d+) crashed", "shard {0} crashed"),
@@ -60,6 +73,13 @@ _CAUSES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     )
 )
 """The most telling first: a shard that ran out of memory also makes a crashed shard."""
+
+_TAKEN = re.compile(r"[Aa]ddress already in use|AddrInUse|EADDRINUSE")
+_DECISIVE = re.compile(
+    r"\b[Ss]hard \d+ (?:failed to start|crashed)|[Ss]hard process was signaled to shutdown"
+    r"|Webserver Crashed|Download encountered an error"
+)
+"""After these the launcher ends, in its own time."""
 
 
 def messages(lines: Sequence[str]) -> tuple[str, ...]:
@@ -111,6 +131,19 @@ def fatal_cause(lines: Sequence[str]) -> str | None:
                     cause = sentence.format(*(group.strip() for group in match.groups()))
                     return cause[:_SENTENCE_CHARACTERS].rstrip(": ")
     return None
+
+
+def port_taken(lines: Sequence[str]) -> bool:
+    """Whether the log says that an address was in use."""
+    return any(_TAKEN.search(message) for message in messages(lines))
+
+
+def decisive_cause(lines: Sequence[str]) -> str | None:
+    """Why the server is about to end, although it runs; None where no line says so."""
+    said = messages(lines)
+    if not any(_DECISIVE.search(message) for message in said):
+        return None
+    return fatal_cause(lines) or "a part of it ended"
 
 
 class LogFile:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tgi_bench.launch.owner import OWNER_MARK, RUN_MARK, ProcessName
-from tgi_bench.launch.sockets import remove_left_folders
 
 _TERM_WAIT_S = 5.0
 _KILL_WAIT_S = 2.0
@@ -27,7 +26,7 @@ class Orphan:
 
 
 def end_orphans() -> tuple[Orphan, ...]:
-    """Ends this user's marked processes whose owner no longer lives, and removes their sockets.
+    """Ends this user's marked processes whose owner no longer lives.
 
     Those of a living owner, of another user and of another process namespace are left alone.
     """
@@ -38,7 +37,6 @@ def end_orphans() -> tuple[Orphan, ...]:
     for process in stubborn:
         _signal(process, signal.SIGKILL)
     _wait(stubborn, _KILL_WAIT_S)
-    remove_left_folders()
     return tuple(Orphan(process, run_id, process in stubborn) for process, run_id in found.items())
 
 

@@ -7,23 +7,25 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import httpx
-
 from tgi_bench.errors import LaunchError
 from tgi_bench.launch import follow_parent
 from tgi_bench.launch.log import LogFile, fatal_cause
 from tgi_bench.launch.owner import marks
+from tgi_bench.launch.pump import Pump
+from tgi_bench.launch.secrets import Redactor
 
-LOG_LINES_SHOWN = 50
-_POLL_S = 0.05
-_HEALTH_TIMEOUT_S = 1.0
+_POLL_S = 0.01
 _TERM_WAIT_S = 5.0
+_LOG_WAIT_S = 0.5
+"""What ended has left its last words in a pipe; a child of it may hold the pipe open."""
+_KILLED = "killed with SIGKILL"
+_KILLED_HINT = ", perhaps by the host for want of memory"
 _START_LINE = "# tgi-bench: start "
 
 
@@ -32,12 +34,14 @@ class Command:
     """What to start. environ: its whole environment, to which the owner's marks are added.
 
     log_path: stdout and stderr are appended to it, after a line that numbers the start.
+    redactor: takes the values of secrets out of it.
     """
 
     argv: tuple[str, ...]
     environ: Mapping[str, str]
     log_path: Path
     run_id: str
+    redactor: Redactor
 
 
 class ServerProcess:
@@ -49,9 +53,15 @@ class ServerProcess:
 
     def __init__(self, command: Command) -> None:
         self.started_ns = time.monotonic_ns()
-        begin = _number_start(command.log_path)
+        begin = number_start(command.log_path)
         self.log = LogFile(command.log_path, begin)
-        self._process = _popen(command)
+        self._pump = _pump(command)
+        try:
+            self._process = _popen(command, self._pump)
+        except BaseException:
+            if self._pump is not None:
+                self._pump.stop(0)
+            raise
         self._stopped = False
 
     def __enter__(self) -> Self:
@@ -72,30 +82,11 @@ class ServerProcess:
 
     def alive(self) -> bool:
         """Whether the program runs. What it started may outlive it until `stop`."""
-        return not self._stopped and self._ended() is None
-
-    def wait_until_ready(
-        self, find_url: Callable[[Sequence[str]], str | None], timeout_s: float
-    ) -> str:
-        """Its URL, once /health there answers 200.
-
-        find_url: given the log's new lines, the URL where they say it.
-        Raises LaunchError where it ends before, or is not ready in time.
-        """
-        deadline = time.monotonic() + timeout_s
-        url: str | None = None
-        with httpx.Client(timeout=_HEALTH_TIMEOUT_S, trust_env=False) as client:
-            while True:
-                # Asked before its log is read: what it wrote before its end is then in there.
-                alive = self.alive()
-                url = find_url(self.log.read_on()) or url
-                if not alive:
-                    raise self._failed(self.death_cause() or "it ended")
-                if url is not None and _healthy(client, url):
-                    return url
-                if time.monotonic() >= deadline:
-                    raise self._failed(f"it was not ready within {timeout_s:g} s")
-                time.sleep(_POLL_S)
+        if not self._stopped and self._ended() is None:
+            return True
+        if self._pump is not None:
+            self._pump.drained(_LOG_WAIT_S)
+        return False
 
     def death_cause(self) -> str | None:
         """Why it ended, in one sentence, from its log and its exit; None while it runs."""
@@ -103,23 +94,27 @@ class ServerProcess:
         if status is None:
             return None
         cause = fatal_cause(self.log.lines())
-        return f"{cause} ({status})" if cause else f"it ended: {status}"
+        if cause:
+            return f"{cause} ({status})"
+        return f"it ended: {status}" + (_KILLED_HINT if status == _KILLED else "")
 
-    def stop(self) -> None:
-        """Ends the group: SIGTERM, up to 5 s, SIGKILL. Does nothing the second time."""
+    def stop(self, term_wait_s: float | None = None) -> None:
+        """Ends the group: SIGTERM, up to 5 s, SIGKILL. Does nothing the second time.
+
+        term_wait_s: instead of the 5 s, of a server that has failed already.
+        """
         if self._stopped:
             return
         # The program is reaped last: until then its id, and the group's, is no one else's.
         self._signal_group(signal.SIGTERM)
-        deadline = time.monotonic() + _TERM_WAIT_S
+        deadline = time.monotonic() + (_TERM_WAIT_S if term_wait_s is None else term_wait_s)
         while self._ended() is None and time.monotonic() < deadline:
-            time.sleep(_POLL_S / 5)
+            time.sleep(_POLL_S)
         self._signal_group(signal.SIGKILL)
         self._process.wait()
         self._stopped = True
-
-    def _failed(self, cause: str) -> LaunchError:
-        return LaunchError(cause, self.log.tail(LOG_LINES_SHOWN))
+        if self._pump is not None:
+            self._pump.stop(_LOG_WAIT_S)
 
     def _ended(self) -> str | None:
         """How it ended, without reaping it; None while it runs."""
@@ -138,7 +133,12 @@ class ServerProcess:
             return  # every member has ended
 
 
-def _popen(command: Command) -> subprocess.Popen[bytes]:
+def _pump(command: Command) -> Pump | None:
+    """What redacts the output; None where there is nothing to redact."""
+    return Pump(command.log_path, command.redactor) if command.redactor.longest else None
+
+
+def _popen(command: Command, pump: Pump | None) -> subprocess.Popen[bytes]:
     argv = [
         sys.executable,
         "-I",
@@ -148,17 +148,20 @@ def _popen(command: Command) -> subprocess.Popen[bytes]:
         *command.argv,
     ]
     with command.log_path.open("ab") as log:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             argv,
             stdin=subprocess.DEVNULL,
-            stdout=log,
+            stdout=log if pump is None else pump.inlet,
             stderr=subprocess.STDOUT,
             env={**command.environ, **marks(command.run_id)},
             start_new_session=True,
         )
+    if pump is not None:
+        pump.close_inlet()
+    return process
 
 
-def _number_start(log_path: Path) -> int:
+def number_start(log_path: Path) -> int:
     """Adds the line that numbers this start; the offset in bytes after it."""
     try:
         log_path.parent.mkdir(parents=True, exist_ok=True)
@@ -170,13 +173,6 @@ def _number_start(log_path: Path) -> int:
             return stream.tell()
     except OSError as error:
         raise LaunchError(f"{log_path} cannot be written: {error.strerror}") from error
-
-
-def _healthy(client: httpx.Client, url: str) -> bool:
-    try:
-        return client.get(f"{url}/health").status_code == httpx.codes.OK
-    except (httpx.HTTPError, httpx.InvalidURL):
-        return False  # not listening yet, or not answering yet
 
 
 def _exit_words(code: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 import httpx
 
@@ -12,20 +13,47 @@ _CAPACITY = re.compile(r"^tgi_batch_max_total_tokens(?:\{[^}]*\})? ([0-9.eE+]+)\
 CAPACITY_METRIC = "metric tgi_batch_max_total_tokens"
 
 
+@dataclass(frozen=True, slots=True)
+class Info:
+    """/info. fields: its scalars; {} where it does not answer. version: None: it does not say.
+
+    simulated: True where it says that its times are not those of a device.
+    """
+
+    fields: dict[str, str | int | float | bool | None]
+    version: str | None
+    simulated: bool
+
+    @property
+    def is_tgi(self) -> bool:
+        """Whether these are the fields of a text-generation-inference router."""
+        return self.version is not None and "model_id" in self.fields
+
+
+def info_of(url: str) -> Info:
+    """What /info says."""
+    response = _get(f"{url}/info")
+    try:
+        said: object = None if response is None else response.json()
+    except ValueError:
+        said = None
+    fields = _scalars(said) if isinstance(said, dict) else {}
+    version = fields.get("version")
+    return Info(
+        fields=fields,
+        version=version if isinstance(version, str) else None,
+        simulated=fields.get("simulated") is True,
+    )
+
+
 def version_of(url: str) -> str | None:
     """`version` of /info."""
-    response = _get(f"{url}/info")
-    if response is None:
-        return None
-    try:
-        info: object = response.json()
-    except ValueError:
-        return None
-    match info:
-        case {"version": str(version)}:
-            return version
-        case _:
-            return None
+    return info_of(url).version
+
+
+def answers(url: str, path: str) -> bool:
+    """Whether GET of that path answers 200."""
+    return _get(f"{url}{path}") is not None
 
 
 def capacity_of(url: str) -> int | None:
@@ -43,6 +71,14 @@ def capacity_of(url: str) -> int | None:
 def _get(url: str) -> httpx.Response | None:
     try:
         response = httpx.get(url, timeout=_TIMEOUT_S, trust_env=False)
-    except httpx.HTTPError:
+    except (httpx.HTTPError, httpx.InvalidURL):
         return None
     return response if response.status_code == httpx.codes.OK else None
+
+
+def _scalars(said: dict[object, object]) -> dict[str, str | int | float | bool | None]:
+    return {
+        name: value
+        for name, value in said.items()
+        if isinstance(name, str) and (value is None or isinstance(value, str | int | float))
+    }

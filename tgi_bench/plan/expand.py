@@ -8,19 +8,27 @@ from dataclasses import asdict
 from hashlib import sha256
 
 from tgi_bench.errors import ExperimentError, InputError, Problem
+from tgi_bench.plan.argument_rules import argument_problems
 from tgi_bench.plan.deployment_id import deployment_id
-from tgi_bench.plan.experiment import BatchKeys, Experiment, SamplingKeys
-from tgi_bench.plan.launcher_args import NEWEST, check, parse_version, version_of_image
+from tgi_bench.plan.engines import engine_spec
+from tgi_bench.plan.experiment import BatchKeys, Experiment, SamplingKeys, ServerKeys
+from tgi_bench.plan.launcher_args import NEWEST, parse_version, tag_of, version_of_image
 from tgi_bench.plan.matrix import Combination, combinations
 from tgi_bench.plan.plan import (
+    AttachOptions,
     BatchTrial,
     Deployment,
+    DockerOptions,
     EmbeddedOptions,
+    Engine,
+    HostOptions,
     LauncherArgument,
     LauncherKind,
     Override,
     Plan,
+    ProcessOptions,
     Sampling,
+    Timeouts,
 )
 
 MOST_TRIALS = 100_000
@@ -52,8 +60,10 @@ def expand(
 
 
 def _version(experiment: Experiment) -> tuple[str, bool]:
-    """TGI's version, and whether it had to be assumed."""
+    """TGI's version, and whether it had to be assumed; another engine's as it is written."""
     server = experiment.server
+    if Engine(server.engine) is not Engine.TGI:
+        return server.version or tag_of(server.image or ""), False
     tagged = version_of_image(server.image) if server.image else None
     if (
         server.version
@@ -78,13 +88,14 @@ def _parsed(key_path: str, text: str) -> str:
 
 def _check_arguments(experiment: Experiment, version: str, chosen: Sequence[Combination]) -> None:
     """Every problem of every combination, once."""
+    engine = Engine(experiment.server.engine)
     constant = tuple(experiment.server.constant.items())
     found: dict[Problem, None] = {}
     for combination in chosen:
         paths = {name: f"server.constant.{name}" for name, _ in constant}
         names = (name for name, _ in combination.values)
         paths.update(zip(names, combination.key_paths, strict=True))
-        for problem in check(version, (*constant, *combination.values)):
+        for problem in argument_problems(engine, version, (*constant, *combination.values)):
             # A rule may name an argument that was left at its default.
             key_path = paths.get(problem.key_path, f"server.constant.{problem.key_path}")
             found[Problem(key_path, problem.message)] = None
@@ -93,8 +104,9 @@ def _check_arguments(experiment: Experiment, version: str, chosen: Sequence[Comb
 
 
 def _check_launcher(experiment: Experiment, deployments: int) -> None:
-    match LauncherKind(experiment.server.launcher):
-        case LauncherKind.DOCKER if experiment.server.image is None:
+    server = experiment.server
+    match LauncherKind(server.launcher):
+        case LauncherKind.DOCKER if server.image is None:
             message = "is missing: the launcher `docker` needs the container image to run"
             raise ExperimentError(Problem("server.image", message))
         case LauncherKind.ATTACH if deployments > 1:
@@ -103,6 +115,13 @@ def _check_launcher(experiment: Experiment, deployments: int) -> None:
                 "as it runs: give one value each, or choose with --only"
             )
             raise ExperimentError(Problem("server.variable", message))
+        case LauncherKind.ATTACH if server.url is None:
+            message = "is missing: the launcher `attach` needs the running server's address"
+            raise ExperimentError(Problem("server.url", message))
+        case LauncherKind.EMBEDDED if Engine(server.engine) is not Engine.TGI:
+            title = engine_spec(Engine(server.engine)).title
+            message = f"the launcher `embedded` stands in for `tgi` only, not for {title}"
+            raise ExperimentError(Problem("server.engine", message))
         case _:
             return
 
@@ -113,6 +132,7 @@ def _deployment(
     server = experiment.server
     constant = (LauncherArgument(name, value, False) for name, value in server.constant.items())
     variable = (LauncherArgument(name, value, True) for name, value in combination.values)
+    timeouts = server.timeouts
     return Deployment(
         deployment_id=deployment_id(combination.values),
         launcher=LauncherKind(server.launcher),
@@ -122,8 +142,33 @@ def _deployment(
         version_assumed=assumed,
         arguments=(*constant, *variable),
         embedded=EmbeddedOptions(server.embedded.engine, server.embedded.accelerator),
-        ready_timeout_s=server.ready_timeout_s,
+        engine=Engine(server.engine),
+        env=tuple(server.env),
+        timeouts=Timeouts(timeouts.pull_s, timeouts.download_s, timeouts.load_s, timeouts.probe_s),
+        host=_host(server),
     )
+
+
+def _host(server: ServerKeys) -> HostOptions:
+    match LauncherKind(server.launcher):
+        case LauncherKind.DOCKER:
+            keys = server.docker
+            return DockerOptions(
+                gpus=keys.gpus,
+                shm_size=keys.shm_size,
+                volumes=tuple(keys.volumes),
+                network=keys.network,
+                options=tuple(
+                    (name, json.dumps(value, sort_keys=True))
+                    for name, value in keys.options.items()
+                ),
+            )
+        case LauncherKind.PROCESS:
+            return ProcessOptions(tuple(server.command))
+        case LauncherKind.ATTACH:
+            return AttachOptions(server.url or "", server.sockets)
+        case LauncherKind.EMBEDDED:
+            return None
 
 
 def _trials(batches: BatchKeys, deployments: Sequence[Deployment]) -> tuple[BatchTrial, ...]:

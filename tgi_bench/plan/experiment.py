@@ -12,11 +12,21 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    JsonValue,
     ValidationError,
 )
 from pydantic_core import PydanticCustomError
 
 from tgi_bench.errors import ExperimentError
+from tgi_bench.plan.host_keys import (
+    command_words,
+    container_options,
+    gpu_choice,
+    server_url,
+    socket_path,
+    variable_names,
+    volume_list,
+)
 from tgi_bench.plan.nearest import shown
 from tgi_bench.plan.plan import ArgumentValue
 from tgi_bench.plan.refusal import refusals
@@ -96,13 +106,64 @@ class EmbeddedKeys(_Section):
     """The accelerator whose time and memory the estimate takes, by the name in its table."""
 
 
+class DockerKeys(_Section):
+    """How the launcher `docker` makes a container."""
+
+    gpus: Annotated[
+        str | None,
+        BeforeValidator(
+            gpu_choice, json_schema_input_type=str | int | list[Annotated[int, Field(ge=0)]] | None
+        ),
+    ] = None
+    """The GPUs of each container: `all`, a count, or a list of ids; one a shard by default."""
+    shm_size: Annotated[str, Field(pattern=r"^[1-9][0-9]*[bkmg]?$")] | None = None
+    """Size of /dev/shm, which shards talk through: `1g`; the engine's own by default."""
+    volumes: Annotated[
+        list[str], BeforeValidator(volume_list, json_schema_input_type=str | list[str])
+    ] = Field(default_factory=list)
+    """What is mounted: `/data:/data`, or `name:/data` of a volume; `:ro` at the end is allowed."""
+    network: Word | None = None
+    """The network; by default a port of 127.0.0.1 that the engine chooses."""
+    options: Annotated[dict[str, JsonValue], AfterValidator(container_options)] = Field(
+        default_factory=dict
+    )
+    """Further options of a container, by the names that the Docker SDK for Python gives them."""
+
+
+class TimeoutKeys(_Section):
+    """Seconds that each phase of a start may take."""
+
+    pull_s: Seconds = 3600.0
+    """For pulling the image."""
+    download_s: Seconds = 3600.0
+    """For downloading, and converting, the model's weights."""
+    load_s: Seconds = 1200.0
+    """For everything else until /health answers: loading, sharding, warming up."""
+    probe_s: Seconds = 120.0
+    """For the first generated token after that."""
+
+
 class ServerKeys(_Section):
     """The servers to launch: one for each combination of the variable arguments."""
 
     launcher: Literal["docker", "process", "embedded", "attach"]
     """How a server comes to be."""
+    engine: Literal["tgi", "vllm", "sglang", "llamacpp"] = "tgi"
+    """Which program serves the model; arguments of others than `tgi` are handed on unchecked."""
     image: Word | None = None
     """The container image; needed by the launcher `docker`. Its tag names TGI's version."""
+    command: Annotated[
+        list[str], BeforeValidator(command_words, json_schema_input_type=str | list[str])
+    ] = Field(default_factory=list)
+    """Read by the launcher `process`: the program, and words before the arguments."""
+    url: Annotated[str | None, BeforeValidator(server_url, json_schema_input_type=str | None)] = (
+        None
+    )
+    """Read by the launcher `attach`: the running server's http or https address."""
+    sockets: Annotated[
+        str | None, BeforeValidator(socket_path, json_schema_input_type=str | None)
+    ] = None
+    """Read by the launcher `attach`: the path of the master shard's socket."""
     version: Word | None = None
     """TGI's version, `3.3.7`, where the image's tag does not name it."""
     constant: dict[str, Argument] = Field(default_factory=dict)
@@ -113,10 +174,16 @@ class ServerKeys(_Section):
         default_factory=list
     )
     """Combinations to leave out: an entry matches where all its keys match, a list any of."""
+    env: Annotated[
+        list[str], BeforeValidator(variable_names, json_schema_input_type=str | list[str])
+    ] = Field(default_factory=list)
+    """Names of environment variables to hand on to the server; values are recorded nowhere."""
+    docker: DockerKeys = Field(default_factory=DockerKeys)
+    """Read by the launcher `docker`."""
+    timeouts: TimeoutKeys = Field(default_factory=TimeoutKeys)
+    """Seconds that each phase of a start may take."""
     embedded: EmbeddedKeys = Field(default_factory=EmbeddedKeys)
     """Read by the launcher `embedded`, and by the estimate that `tgi-bench plan` prints."""
-    ready_timeout_s: Seconds = 600.0
-    """Seconds that a server may take to become ready."""
 
 
 class SamplingKeys(_Section):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from tgi_bench.errors import ExperimentError, Problem
@@ -11,6 +12,8 @@ from tgi_bench.plan.plan import Override, Plan
 from tgi_bench.plan.yaml_tree import Document, Tree, YamlError, parse_yaml
 
 LAUNCHER_KEY = "server.launcher"
+_ENV_KEY = "server.env"
+_SECRET = re.compile(r"token$|key$|secret|password", re.IGNORECASE)
 
 
 def parse_overrides(settings: Sequence[str], launcher: str | None = None) -> tuple[Override, ...]:
@@ -92,7 +95,13 @@ def _replaced(tree: Tree, steps: Sequence[str], value: Tree, override: Override)
 def _flag(override: Override) -> str:
     if override.key_path == LAUNCHER_KEY:
         return f"--launcher {override.value}"
-    return f"--set {override.key_path}={override.value}"
+    return f"--set {override.key_path}={_shown(override)}"
+
+
+def _shown(override: Override) -> str:
+    """The value, unless it is where somebody may have written a secret."""
+    secret = override.key_path.startswith(_ENV_KEY) or _SECRET.search(override.key_path)
+    return "..." if secret else override.value
 
 
 def _located(

@@ -8,10 +8,10 @@ from itertools import product
 from math import prod
 
 from tgi_bench.errors import ExperimentError, Problem
+from tgi_bench.plan.argument_rules import argument_problems, model_arguments
 from tgi_bench.plan.experiment import ServerKeys
-from tgi_bench.plan.launcher_args import check
 from tgi_bench.plan.nearest import shown, suggestion
-from tgi_bench.plan.plan import ArgumentValue, Override
+from tgi_bench.plan.plan import ArgumentValue, Engine, Override
 
 MOST_DEPLOYMENTS = 10_000
 
@@ -82,15 +82,18 @@ def _name_problems(server: ServerKeys) -> tuple[Problem, ...]:
         for name in server.variable
         if name in server.constant
     ]
+    of_model = model_arguments(Engine(server.engine))
     model = [
-        Problem(f"server.{part}.model_id", "comes from the key `model`: leave it out here")
+        Problem(f"server.{part}.{name}", "comes from the key `model`: leave it out here")
         for part, names in (("constant", server.constant), ("variable", server.variable))
-        if "model_id" in names
+        for name in names
+        if name.replace("-", "_") in of_model
     ]
     return (*both, *model)
 
 
 def _skip_problems(server: ServerKeys, version: str) -> tuple[Problem, ...]:
+    engine = Engine(server.engine)
     found = []
     for index, entry in enumerate(server.skip):
         for name, values in entry.items():
@@ -105,7 +108,7 @@ def _skip_problems(server: ServerKeys, version: str) -> tuple[Problem, ...]:
             found.extend(
                 Problem(key_path, problem.message)
                 for value in strange
-                for problem in check(version, [(name, value)])
+                for problem in argument_problems(engine, version, [(name, value)])
             )
     return tuple(found)
 

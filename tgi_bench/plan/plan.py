@@ -9,6 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from tgi_bench.plan.engines import Engine as Engine
+from tgi_bench.plan.engines import engine_spec
+
 ArgumentValue = str | int | float | bool | None
 
 
@@ -23,7 +26,7 @@ class LauncherKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LauncherArgument:
-    """One argument of text-generation-launcher as requested: snake_case name and value."""
+    """One argument of the server's program as requested: snake_case name and value."""
 
     name: str
     value: ArgumentValue
@@ -40,15 +43,67 @@ class EmbeddedOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Seconds that each phase of a start may take.
+
+    pull_s: the image. download_s: the model's weights. load_s: everything else up to /health.
+    probe_s: from /health to the first generated token.
+    """
+
+    pull_s: float
+    download_s: float
+    load_s: float
+    probe_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class DockerOptions:
+    """How a container is made.
+
+    gpus: "all", a count ("2"; "0" is none) or ids ("0,3"); None: one for each shard.
+    shm_size: "1g"; None: the engine's own. volumes: "/host/data:/data". network: None: a port of
+    127.0.0.1 on the default network. options: further ones by the Docker SDK's own names, each
+    value as JSON text.
+    """
+
+    gpus: str | None = None
+    shm_size: str | None = None
+    volumes: tuple[str, ...] = ()
+    network: str | None = None
+    options: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessOptions:
+    """How a process is started. command: the words before the arguments; () is the engine's."""
+
+    command: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AttachOptions:
+    """Where a running server is reached. master_socket: of shard_rank 0; None: not given."""
+
+    url: str
+    master_socket: str | None = None
+
+
+HostOptions = DockerOptions | ProcessOptions | AttachOptions | None
+"""What the launcher needs to know; None for `embedded`."""
+
+
+@dataclass(frozen=True, slots=True)
 class Deployment:
     """One server: a launcher, a version and one combination of launcher arguments.
 
     deployment_id: the variable arguments, fit for a file name ("num_shard-2+quantize-none");
         "default" where nothing varies.
-    tgi_version: "0.9.4"; from the image's tag or the experiment's `version`.
+    tgi_version: "0.9.4"; from the image's tag or the experiment's `version`. Of another engine
+        its own version as these say it; "" where they do not.
     version_assumed: True where neither said it and the newest known version was taken.
     arguments: constant ones first, then variable ones, each in the experiment's order; a
         variable argument whose value is None is kept (it is passed as "not given").
+    env: names of environment variables that are handed on to the server.
     """
 
     deployment_id: str
@@ -59,7 +114,10 @@ class Deployment:
     version_assumed: bool
     arguments: tuple[LauncherArgument, ...]
     embedded: EmbeddedOptions
-    ready_timeout_s: float
+    engine: Engine
+    env: tuple[str, ...]
+    timeouts: Timeouts
+    host: HostOptions
 
     def argument(self, name: str) -> ArgumentValue:
         """The requested value of one launcher argument; None where it was not given."""
@@ -68,13 +126,15 @@ class Deployment:
     @property
     def num_shard(self) -> int:
         """The tensor-parallel degree; 1 where it was not given."""
-        value = self.argument("num_shard")
+        name = engine_spec(self.engine).shard_argument
+        value = self.argument(name) if name is not None else None
         return value if isinstance(value, int) else 1
 
     @property
     def quantize(self) -> str | None:
-        """The quantization; None where weights keep their dtype."""
-        value = self.argument("quantize")
+        """The quantization; None where weights keep their dtype, or their file says it."""
+        name = engine_spec(self.engine).quantize_argument
+        value = self.argument(name) if name is not None else None
         return value if isinstance(value, str) else None
 
 

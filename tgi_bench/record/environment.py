@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +18,7 @@ _GIT_TIMEOUT_S = 5.0
 _GPU_TIMEOUT_S = 10.0
 _PACKAGE = Path(__file__).resolve().parent.parent
 _UNKNOWN = "unknown"
+_NONE_FOUND = "none found"
 
 
 def capture() -> tuple[tuple[str, str], ...]:
@@ -30,6 +32,7 @@ def capture() -> tuple[tuple[str, str], ...]:
         ("CPU cores", _cores()),
         ("Memory", memory(_text_of(Path("/proc/meminfo")))),
         ("GPUs", gpus()),
+        ("CUDA", cuda()),
         ("Load average at start", _load()),
         ("Started (UTC)", f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"),
     )
@@ -51,18 +54,35 @@ def memory(meminfo: str) -> str:
 def gpus(command: str = "nvidia-smi") -> str:
     """Each GPU's name, driver and memory as nvidia-smi says; "none found" without nvidia-smi."""
     query = [command, "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
+    said, failure = _answer(query)
+    if said is None:
+        return failure
+    rows = [", ".join(cell.strip() for cell in line.split(",")) for line in _lines(said)]
+    return "; ".join(rows) or _NONE_FOUND
+
+
+def cuda(command: str = "nvidia-smi") -> str:
+    """The newest CUDA that the driver runs, as the head of nvidia-smi's table says."""
+    said, failure = _answer([command])
+    if said is None:
+        return failure
+    match = re.search(r"CUDA Version: *([0-9.]+)", said)
+    return match[1] if match else _UNKNOWN
+
+
+def _answer(words: list[str]) -> tuple[str | None, str]:
+    """What nvidia-smi printed; None and why where it did not."""
     try:
         done = subprocess.run(
-            query, capture_output=True, text=True, timeout=_GPU_TIMEOUT_S, check=False
+            words, capture_output=True, text=True, timeout=_GPU_TIMEOUT_S, check=False
         )
     except FileNotFoundError:
-        return "none found"
+        return None, _NONE_FOUND
     except (OSError, subprocess.TimeoutExpired) as error:
-        return f"not known: {command} did not answer ({type(error).__name__})"
+        return None, f"not known: {words[0]} did not answer ({type(error).__name__})"
     if done.returncode != 0:
-        return f"not known: {command} exited with {done.returncode}"
-    rows = [", ".join(cell.strip() for cell in line.split(",")) for line in _lines(done.stdout)]
-    return "; ".join(rows) or "none found"
+        return None, f"not known: {words[0]} exited with {done.returncode}"
+    return done.stdout, ""
 
 
 def _own_version() -> str:

@@ -125,6 +125,13 @@ def insert_facts(connection: sqlite3.Connection, deployment_id: str, facts: Serv
             for position, (name, text) in enumerate(facts.arguments or ())
         ],
     )
+    connection.executemany(
+        "INSERT INTO start_details VALUES (?, ?, ?, ?)",
+        [
+            (start.lastrowid, position, name, value)
+            for position, (name, value) in enumerate(facts.details)
+        ],
+    )
 
 
 def select_facts(connection: sqlite3.Connection, deployment_id: str) -> ServerFacts | None:
@@ -139,6 +146,9 @@ def select_facts(connection: sqlite3.Connection, deployment_id: str) -> ServerFa
     arguments = connection.execute(
         "SELECT name, text FROM start_arguments WHERE start_id = ? ORDER BY position", (row[0],)
     )
+    details = connection.execute(
+        "SELECT name, value FROM start_details WHERE start_id = ? ORDER BY position", (row[0],)
+    )
     return ServerFacts(
         command=tuple(json.loads(row[1])),
         arguments=tuple((name, text) for name, text in arguments) if row[2] else None,
@@ -147,6 +157,7 @@ def select_facts(connection: sqlite3.Connection, deployment_id: str) -> ServerFa
         capacity_source=row[5],
         simulated=bool(row[6]),
         ready_ns=row[7],
+        details=tuple((name, value) for name, value in details),
     )
 
 

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from dataclasses import asdict
+from typing import Any
 
 from tgi_bench.plan.plan import (
+    AttachOptions,
     BatchTrial,
     Deployment,
+    DockerOptions,
     EmbeddedOptions,
+    Engine,
+    HostOptions,
     LauncherArgument,
     LauncherKind,
     Override,
     Plan,
+    ProcessOptions,
     Sampling,
+    Timeouts,
 )
 
 _TRIAL_COLUMNS = (
@@ -22,8 +30,8 @@ _TRIAL_COLUMNS = (
     "step_timeout_s, prompt_seed"
 )
 _DEPLOYMENT_COLUMNS = (
-    "deployment_id, launcher, model, image, tgi_version, version_assumed, engine, accelerator, "
-    "ready_timeout_s"
+    "deployment_id, launcher, model, image, tgi_version, version_assumed, engine, "
+    "embedded_engine, accelerator, pull_s, download_s, load_s, probe_s, env, host"
 )
 
 
@@ -59,7 +67,7 @@ def select_plan(connection: sqlite3.Connection) -> Plan:
 
 def _insert_deployment(connection: sqlite3.Connection, deployment: Deployment) -> None:
     connection.execute(
-        f"INSERT INTO deployments ({_DEPLOYMENT_COLUMNS}) VALUES ({', '.join('?' * 9)})",
+        f"INSERT INTO deployments ({_DEPLOYMENT_COLUMNS}) VALUES ({', '.join('?' * 15)})",
         (
             deployment.deployment_id,
             deployment.launcher.value,
@@ -67,9 +75,15 @@ def _insert_deployment(connection: sqlite3.Connection, deployment: Deployment) -
             deployment.image,
             deployment.tgi_version,
             deployment.version_assumed,
+            deployment.engine.value,
             deployment.embedded.engine,
             deployment.embedded.accelerator,
-            deployment.ready_timeout_s,
+            deployment.timeouts.pull_s,
+            deployment.timeouts.download_s,
+            deployment.timeouts.load_s,
+            deployment.timeouts.probe_s,
+            json.dumps(deployment.env),
+            "null" if deployment.host is None else json.dumps(asdict(deployment.host)),
         ),
     )
     connection.executemany(
@@ -85,28 +99,36 @@ def _select_deployments(connection: sqlite3.Connection) -> tuple[Deployment, ...
     rows = connection.execute(f"SELECT {_DEPLOYMENT_COLUMNS} FROM deployments ORDER BY position")
     return tuple(
         Deployment(
-            deployment_id=deployment_id,
-            launcher=LauncherKind(launcher),
-            model=model,
-            image=image,
-            tgi_version=version,
-            version_assumed=bool(assumed),
-            arguments=_select_arguments(connection, deployment_id),
-            embedded=EmbeddedOptions(engine, accelerator),
-            ready_timeout_s=timeout_s,
+            deployment_id=row[0],
+            launcher=LauncherKind(row[1]),
+            model=row[2],
+            image=row[3],
+            tgi_version=row[4],
+            version_assumed=bool(row[5]),
+            arguments=_select_arguments(connection, row[0]),
+            embedded=EmbeddedOptions(row[7], row[8]),
+            engine=Engine(row[6]),
+            env=tuple(json.loads(row[13])),
+            timeouts=Timeouts(*row[9:13]),
+            host=_host(LauncherKind(row[1]), json.loads(row[14])),
         )
-        for (
-            deployment_id,
-            launcher,
-            model,
-            image,
-            version,
-            assumed,
-            engine,
-            accelerator,
-            timeout_s,
-        ) in rows.fetchall()
+        for row in rows.fetchall()
     )
+
+
+def _host(launcher: LauncherKind, said: dict[str, Any] | None) -> HostOptions:
+    """The options that `asdict` made; None for `embedded`, and where an imported run has none."""
+    match launcher:
+        case LauncherKind.DOCKER if said is not None:
+            volumes = tuple(said.get("volumes", ()))
+            options = tuple((name, value) for name, value in said.get("options", ()))
+            return DockerOptions(**{**said, "volumes": volumes, "options": options})
+        case LauncherKind.PROCESS if said is not None:
+            return ProcessOptions(tuple(said.get("command", ())))
+        case LauncherKind.ATTACH if said is not None:
+            return AttachOptions(**said)
+        case _:
+            return None
 
 
 def _select_arguments(

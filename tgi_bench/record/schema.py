@@ -38,9 +38,15 @@ CREATE TABLE deployments (
     image TEXT,
     tgi_version TEXT NOT NULL,
     version_assumed INTEGER NOT NULL,
-    engine TEXT NOT NULL,
+    engine TEXT NOT NULL,  -- tgi, vllm, sglang, llamacpp
+    embedded_engine TEXT NOT NULL,
     accelerator TEXT NOT NULL,
-    ready_timeout_s REAL NOT NULL
+    pull_s REAL NOT NULL,  -- timeouts, one for each phase of a start
+    download_s REAL NOT NULL,
+    load_s REAL NOT NULL,
+    probe_s REAL NOT NULL,
+    env TEXT NOT NULL,  -- as JSON: names of variables that are handed on; never their values
+    host TEXT NOT NULL  -- as JSON: the launcher's own options; null for embedded
 );
 CREATE TABLE deployment_arguments (
     deployment_id TEXT NOT NULL REFERENCES deployments (deployment_id),
@@ -86,6 +92,13 @@ CREATE TABLE start_arguments (  -- as the server's `Args {...}` log line prints 
     position INTEGER NOT NULL,
     name TEXT NOT NULL,
     text TEXT NOT NULL,
+    PRIMARY KEY (start_id, position)
+) WITHOUT ROWID;
+CREATE TABLE start_details (  -- what else is known of it: /info, an image's digest, GPUs
+    start_id INTEGER NOT NULL REFERENCES starts (start_id),
+    position INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    value TEXT NOT NULL,
     PRIMARY KEY (start_id, position)
 ) WITHOUT ROWID;
 CREATE TABLE attempts (  -- each time that a trial was begun; the last one counts

@@ -21,10 +21,12 @@ from tgi_bench.plan.plan import (
     BatchTrial,
     Deployment,
     EmbeddedOptions,
+    Engine,
     LauncherArgument,
     LauncherKind,
     Plan,
     Sampling,
+    Timeouts,
 )
 from tgi_bench.report.published import (
     NO_RUNS,
@@ -185,7 +187,10 @@ def _deployment(
         version_assumed=assumed,
         arguments=tuple(arguments),
         embedded=EmbeddedOptions("", "") if engine is None else EmbeddedOptions(*engine),
-        ready_timeout_s=_NOT_SAID_S,
+        engine=Engine.TGI,
+        env=(),
+        timeouts=Timeouts(_NOT_SAID_S, _NOT_SAID_S, _NOT_SAID_S, _NOT_SAID_S),
+        host=None,
     )
 
 

@@ -59,10 +59,12 @@ def _deployment(record: DeploymentRecord) -> Json:
             "capacity_source": facts.capacity_source,
             "simulated": facts.simulated,
             "ready_ns": facts.ready_ns,
+            "details": dict(facts.details),
         }
     return {
         "deployment_id": d.deployment_id,
         "launcher": d.launcher.value,
+        "engine": d.engine.value,
         "image": d.image,
         "tgi_version": d.tgi_version,
         "version_assumed": d.version_assumed,

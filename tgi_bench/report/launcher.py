@@ -13,7 +13,8 @@ from tgi_bench.plan.launcher_args import (
     debug_form,
     parse_command_line,
 )
-from tgi_bench.plan.plan import ArgumentValue, Deployment
+from tgi_bench.plan.plan import ArgumentValue, Deployment, Engine
+from tgi_bench.plan.server_command import requested_command
 from tgi_bench.report.words import argument
 
 
@@ -63,8 +64,9 @@ def _texts(record: DeploymentRecord, imported: bool) -> dict[str, str]:
     if record.facts is not None and record.facts.arguments is not None:
         return {name: _one_line(text) for name, text in record.facts.arguments}
     asked = _asked(record.deployment, imported)
+    model = "model_id" if record.deployment.engine is Engine.TGI else "model"
     return {
-        "model_id": argument(record.deployment.model),
+        model: argument(record.deployment.model),
         **{a.name: asked[a.name] for a in record.deployment.arguments},
         "num_shard": asked.get("num_shard", argument(record.deployment.num_shard)),
     }
@@ -74,6 +76,8 @@ def _asked(deployment: Deployment, imported: bool) -> dict[str, str]:
     """Requested values as the launcher would print them; of an imported run as they are read."""
     given = [(a.name, a.value) for a in deployment.arguments]
     if imported:
+        return {name: argument(value) for name, value in given}
+    if deployment.engine is not Engine.TGI:
         return {name: argument(value) for name, value in given}
     version = deployment.tgi_version
     words = command_line(version, deployment.model, given)
@@ -89,10 +93,11 @@ def _one_line(text: str) -> str:
 
 
 def _requested(deployment: Deployment, origin: Origin) -> str:
-    """text-generation-launcher's command line; of an imported run without its defaults."""
+    """The server's command line; of an imported run without its defaults."""
+    if origin is not Origin.IMPORTED:
+        return shlex.join(requested_command(deployment))
     given = [(a.name, a.value) for a in deployment.arguments]
-    if origin is Origin.IMPORTED:
-        given = _without_defaults(deployment.tgi_version, given)
+    given = _without_defaults(deployment.tgi_version, given)
     words = command_line(deployment.tgi_version, deployment.model, given)
     return shlex.join(("text-generation-launcher", *words))
 

@@ -13,7 +13,8 @@ from tgi_bench.analysis.run import (
 )
 from tgi_bench.analysis.scaling import Setting, has_figures, settings, usable
 from tgi_bench.observation import Outcome
-from tgi_bench.plan.plan import BatchTrial
+from tgi_bench.plan.engines import engine_spec
+from tgi_bench.plan.plan import BatchTrial, Engine
 from tgi_bench.report.launcher import arguments, commands
 from tgi_bench.report.table import Table, markdown
 from tgi_bench.report.verdict import definitions, simulated, verdict
@@ -46,7 +47,7 @@ def per_shard(run: Run, num_shard: int) -> str:
         f"# {run.plan.experiment}: {run.plan.model} on {gpus(num_shard)}\n",
         f"{origin_line(run)} Verdict: {run.verdict.word} (see the end).\n",
         commands(run, records),
-        f"# text_generation_launcher: Args\n\n{arguments(run, records)}",
+        f"# {_arguments_title(records)}\n\n{arguments(run, records)}",
         f"# Experiment Generation Arguments\n\n{_parameters(run, records, trials)}",
         f"# Tensor Parallel (TP) - {gpus(num_shard)}\n\n{_tables(run, trials)}",
         definitions(run),
@@ -67,7 +68,7 @@ def _parameters(
     sampling = [t.sampling for t in asked]
     rows = (
         ("Model", run.plan.model),
-        ("TGI Version", each([_version(d) for d in records])),
+        (_version_title(records), each([_version(d) for d in records])),
         ("Sequence Length", each([t.sequence_length for t in asked])),
         ("Decode Length", each([t.decode_length for t in asked])),
         ("N Runs", each([t.runs for t in asked])),
@@ -83,11 +84,26 @@ def _parameters(
     return markdown(Table(("Parameter", "Value"), rows))
 
 
+def _arguments_title(records: Sequence[DeploymentRecord]) -> str:
+    """As the published report has it; of another engine in plain words."""
+    tgi = all(r.deployment.engine is Engine.TGI for r in records)
+    return "text_generation_launcher: Args" if tgi else "Arguments of the server"
+
+
+def _version_title(records: Sequence[DeploymentRecord]) -> str:
+    """Of TGI alone, or of whatever engine it is."""
+    tgi = all(r.deployment.engine is Engine.TGI for r in records)
+    return "TGI Version" if tgi else "Engine"
+
+
 def _version(record: DeploymentRecord) -> str:
     if record.facts is not None and record.facts.version is not None:
         return record.facts.version
     assumed = " (assumed)" if record.deployment.version_assumed else ""
-    return record.deployment.tgi_version + assumed
+    deployment = record.deployment
+    if deployment.engine is not Engine.TGI:
+        return f"{engine_spec(deployment.engine).title} {deployment.tgi_version}".rstrip()
+    return deployment.tgi_version + assumed
 
 
 def _tables(run: Run, trials: Sequence[TrialSummary]) -> str:

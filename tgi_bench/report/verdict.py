@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tgi_bench.analysis.metrics import DEFINITIONS, PUBLISHED_DIFFERENCES
 from tgi_bench.analysis.run import NOT_CHECKED, Check, Origin, Run
+from tgi_bench.plan.plan import Deployment, LauncherKind
 from tgi_bench.report.table import Table, markdown
 
 
@@ -46,12 +47,7 @@ def simulated(run: Run) -> str:
     """What stood in for hardware; empty where nothing did."""
     if run.origin is not Origin.SIMULATED:
         return ""
-    servers = [d.deployment for d in run.deployments]
-    lines = dict.fromkeys(
-        f"- model {d.model} on {d.embedded.accelerator}, engine `{d.embedded.engine}`, behaving "
-        f"as TGI {d.tgi_version}\n"
-        for d in servers
-    )
+    lines = dict.fromkeys(_simulation(d.deployment) for d in run.deployments)
     return (
         "# What was simulated\n\n"
         + "".join(lines)
@@ -61,8 +57,32 @@ def simulated(run: Run) -> str:
     )
 
 
+def _simulation(deployment: Deployment) -> str:
+    """Of a server that tgi-bench did not start as `embedded`, only that it says so of itself."""
+    version = f"behaving as TGI {deployment.tgi_version}"
+    if deployment.launcher is not LauncherKind.EMBEDDED:
+        return f"- model {deployment.model}, as its server says of itself, {version}\n"
+    embedded = deployment.embedded
+    return (
+        f"- model {deployment.model} on {embedded.accelerator}, engine `{embedded.engine}`, "
+        f"{version}\n"
+    )
+
+
 def environment(run: Run) -> str:
-    """Where the client ran."""
-    if not run.environment:
-        return ""
-    return "# Environment\n\n" + markdown(Table(("Name", "Value"), run.environment))
+    """Where the client ran, and what is known of each server's start."""
+    rows = (*run.environment, *_start_rows(run))
+    return "# Environment\n\n" + markdown(Table(("Name", "Value"), rows)) if rows else ""
+
+
+def _start_rows(run: Run) -> tuple[tuple[str, str], ...]:
+    """A row for each detail; one for each server that says otherwise than the others."""
+    said: dict[str, dict[str, list[str]]] = {}
+    for record in run.deployments:
+        for name, value in () if record.facts is None else record.facts.details:
+            said.setdefault(name, {}).setdefault(value, []).append(record.deployment.deployment_id)
+    return tuple(
+        (name if len(values) == 1 else f"{name} ({', '.join(ids)})", value)
+        for name, values in said.items()
+        for value, ids in values.items()
+    )

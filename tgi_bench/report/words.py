@@ -72,6 +72,11 @@ def origin_line(run: Run) -> str:
     """Where the figures come from: the first thing that a reader sees."""
     match run.origin:
         case Origin.SIMULATED:
+            if any(d.deployment.launcher is not LauncherKind.EMBEDDED for d in run.deployments):
+                return (
+                    "**Simulated.** The server says of itself that it simulates: an estimate made "
+                    "the times, no GPU did."
+                )
             engines = dict.fromkeys(d.deployment.embedded for d in run.deployments)
             said = " and ".join(f"`{e.engine}` engine as an {e.accelerator}" for e in engines)
             return (

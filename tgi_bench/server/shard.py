@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import multiprocessing
 import os
 import signal
 import sys
@@ -185,7 +186,6 @@ def _leave_with_parent(uds_path: str) -> None:
 
     Python runs the handler inside a step's sleep too. SIGINT is the launcher's to act on.
     """
-    parent = os.getppid()
     signal.signal(signal.SIGTERM, lambda *_: _leave(uds_path, 0))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.platform == "linux":
@@ -193,5 +193,7 @@ def _leave_with_parent(uds_path: str) -> None:
         if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0):
             raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGINT})
-    if os.getppid() != parent or parent == 1:
+    # Known from before the fork: in a container the launcher itself may be process 1.
+    launcher = multiprocessing.parent_process()
+    if launcher is not None and os.getppid() != launcher.pid:
         _leave(uds_path, 0)  # the launcher died before the kernel was told to say so

@@ -21,6 +21,7 @@ from tgi_bench.plan.launcher_args.version import (
     OLDEST,
     Version,
     parse_version,
+    tag_of,
     version_of_image,
 )
 
@@ -40,5 +41,6 @@ __all__ = [
     "debug_form",
     "parse_command_line",
     "parse_version",
+    "tag_of",
     "version_of_image",
 ]

@@ -50,9 +50,13 @@ def version_of_image(image: str) -> str | None:
     None for no tag, `latest`, `sha-1a2b3c4`, a digest alone, and a two-part tag such as
     `3.3`, which moves from release to release.
     """
-    name = image.partition("@")[0].rpartition("/")[2]
-    found = _TAG.fullmatch(name.partition(":")[2])
+    found = _TAG.fullmatch(tag_of(image))
     return found[1] if found else None
+
+
+def tag_of(image: str) -> str:
+    """What stands after the colon of an image's name; "" where it has no tag."""
+    return image.partition("@")[0].rpartition("/")[2].partition(":")[2]
 
 
 _OLDEST = Version(*map(int, OLDEST.split(".")))

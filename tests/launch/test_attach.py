@@ -1,0 +1,125 @@
+"""The launcher `attach`: a server that runs already is asked, and left as it was."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.launch.deployments import deployment
+from tests.launch.test_process import wait_for
+from tests.launch.test_program import FAKE, _serve
+from tgi_bench.errors import InputError, LaunchError
+from tgi_bench.launch.endpoint import LaunchOptions
+from tgi_bench.launch.launcher import launch, require_startable
+from tgi_bench.launch.program import free_ports
+from tgi_bench.launch.questions import answers
+from tgi_bench.plan.plan import AttachOptions, Deployment, LauncherKind, Timeouts
+
+
+def _attached(url: str, socket: str | None = None, probe_s: float = 30.0) -> Deployment:
+    return deployment(
+        LauncherKind.ATTACH,
+        host=AttachOptions(url, socket),
+        timeouts=Timeouts(30.0, 30.0, 30.0, probe_s),
+    )
+
+
+def test_a_tgi_server_with_its_sockets(tmp_path: Path) -> None:
+    options = LaunchOptions(tmp_path, "run")
+    with launch(_serve("2.0.4", num_shard=2), options) as server:
+        running = server.endpoint
+        asked = _attached(running.url, str(running.master_socket))
+        require_startable(asked)
+        with launch(asked, options) as attached:
+            endpoint, facts = attached.endpoint, attached.endpoint.facts
+            assert attached.alive()
+            assert attached.death_cause() is None
+            assert attached.log_tail(5) == ()
+            assert (endpoint.url, endpoint.master_socket) == (running.url, running.master_socket)
+            assert endpoint.no_socket_reason == ""
+            assert endpoint.log_path is None
+            assert facts.version == "2.0.4"
+            assert facts.arguments is None
+            assert facts.command == ()
+            assert facts.simulated
+            details = dict(facts.details)
+            assert details["Endpoint"] == running.url
+            assert details["Found by asking"].startswith("text-generation-inference")
+            assert '"max_batch_total_tokens"' in details["/info"]
+        assert server.alive()  # it is not ours to stop
+        with launch(_attached(running.url), options) as without:
+            assert without.endpoint.master_socket is None
+            assert "server.sockets" in without.endpoint.no_socket_reason
+        server.process.stop()  # type: ignore[attr-defined]
+        assert not attached.alive()
+        assert attached.death_cause() == f"{running.url}/health no longer answers"
+
+
+def test_a_server_of_the_openai_dialect(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    url = f"http://127.0.0.1:{port}"
+    words = [sys.executable, str(FAKE), "--host", "127.0.0.1", "--port", str(port)]
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL) as fake:
+        try:
+            wait_for(lambda: answers(url, "/v1/models"))
+            with launch(_attached(url), LaunchOptions(tmp_path, "run")) as attached:
+                details = dict(attached.endpoint.facts.details)
+                assert details["Found by asking"] == "OpenAI dialect"
+                assert details["Model served"] == "served-name"
+                assert attached.endpoint.facts.version is None
+                assert attached.alive()
+        finally:
+            fake.terminate()
+
+
+def test_a_url_that_does_not_answer(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    url = f"http://127.0.0.1:{port}"
+    with (
+        pytest.raises(LaunchError, match=rf"^{url} does not answer: .* within 0\.2 s"),
+        launch(_attached(url, probe_s=0.2), LaunchOptions(tmp_path, "run")),
+    ):
+        raise AssertionError("it answered")
+
+
+def test_sockets_that_are_none(tmp_path: Path) -> None:
+    options = LaunchOptions(tmp_path, "run")
+    with launch(_serve(), options) as server:
+        for path in (tmp_path, tmp_path / "none"):
+            with (
+                pytest.raises(LaunchError, match=r"server\.sockets: .* is no socket"),
+                launch(_attached(server.endpoint.url, str(path)), options),
+            ):
+                raise AssertionError("it was taken")
+
+
+def test_a_deployment_without_an_address(tmp_path: Path) -> None:
+    with (
+        pytest.raises(InputError, match=r"server\.url"),
+        launch(deployment(LauncherKind.ATTACH), LaunchOptions(tmp_path, "run")),
+    ):
+        raise AssertionError("it was taken")
+
+
+def test_a_key_goes_only_where_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server shows its models to whoever has the key."""
+    monkeypatch.setenv("API_KEY", "the-key")
+    (port,) = free_ports(1)
+    url = f"http://127.0.0.1:{port}"
+    words = [sys.executable, str(FAKE), "--host", "127.0.0.1", "--port", str(port)]
+    environ = {**os.environ, "FAKE_KEY": "the-key"}
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL, env=environ) as fake:
+        try:
+            for names, found in (((), None), (("API_KEY",), "served-name")):
+                asked = deployment(LauncherKind.ATTACH, host=AttachOptions(url), env=names)
+                with launch(asked, LaunchOptions(tmp_path, "run")) as attached:
+                    assert dict(attached.endpoint.facts.details).get("Model served") == found
+        finally:
+            fake.terminate()
+    monkeypatch.delenv("API_KEY")
+    with pytest.raises(InputError, match="API_KEY not set"):
+        require_startable(asked)

@@ -1,0 +1,65 @@
+"""All that killed sweeps left, ended at once, and told in sentences."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.launch import servers
+from tests.launch.test_orphans import _dead_owner, _left
+from tgi_bench.errors import LaunchError
+from tgi_bench.launch import left_behind
+from tgi_bench.launch.left_behind import Left, end_left
+from tgi_bench.launch.orphans import Orphan
+from tgi_bench.launch.owner import ProcessName
+from tgi_bench.launch.sockets import socket_folder
+
+
+def _left_folder() -> Path:
+    script = (
+        "import time; from tgi_bench.launch.sockets import socket_folder\n"
+        "with socket_folder() as stem: print(stem, flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as owner:
+        assert owner.stdout is not None
+        folder = Path(owner.stdout.readline().decode().strip()).parent
+        owner.kill()
+    return folder
+
+
+def test_processes_and_folders() -> None:
+    folder = _left_folder()
+    with socket_folder() as stem, _left(servers.SLEEP, _dead_owner()) as orphan:
+        left = end_left(containers=False)
+        assert orphan.wait(20) == -signal.SIGTERM
+        assert folder in left.folders
+        assert not folder.exists()
+        assert stem.parent.is_dir()
+        assert orphan.pid in {o.process.pid for o in left.processes}
+        assert left.not_asked == ""
+        said = left.sentences()
+        assert any("that the killed sweep of run-1 had left" in line for line in said)
+        assert f"removed the socket folder {folder}" in said
+
+
+def test_sentences() -> None:
+    two = tuple(Orphan(ProcessName(pid, 1), "r", False) for pid in (1, 2))
+    left = Left(two, ("removed the container c",), (Path("/tmp/x"),))
+    assert left.sentences() == (
+        "ended 2 processes that the killed sweep of r had left",
+        "removed the container c",
+        "removed the socket folder /tmp/x",
+    )
+    assert Left((), (), ()).sentences() == ()
+
+
+def test_without_an_engine_the_rest_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> tuple[str, ...]:
+        raise LaunchError("no Docker Engine answers")
+
+    monkeypatch.setattr(left_behind, "_containers", none)
+    assert end_left(containers=True).not_asked == "no Docker Engine answers"

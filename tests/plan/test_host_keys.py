@@ -1,0 +1,185 @@
+"""The keys that say where a server runs: what is read, and what is refused in which words."""
+
+from __future__ import annotations
+
+import pytest
+
+from tgi_bench.errors import ExperimentError
+from tgi_bench.plan.expand import expand
+from tgi_bench.plan.experiment import from_json, to_json
+from tgi_bench.plan.load import load, load_plan, parse_overrides
+from tgi_bench.plan.plan import (
+    AttachOptions,
+    Deployment,
+    DockerOptions,
+    Engine,
+    ProcessOptions,
+    Timeouts,
+)
+
+TEXT = """experiment: e
+model: org/model
+server:
+  launcher: {launcher}
+  {keys}
+batches: {{sequence_length: 8, decode_length: 2, batch_size: 1, runs: 1}}
+"""
+
+
+def _one(launcher: str, *keys: str) -> Deployment:
+    """The only deployment, after a way through the run file's JSON."""
+    experiment = load(TEXT.format(launcher=launcher, keys="\n  ".join(keys)), "e.yaml")
+    assert from_json(to_json(experiment)) == experiment
+    (deployment,) = expand(experiment).deployments
+    return deployment
+
+
+def _refusal(launcher: str, *keys: str) -> str:
+    with pytest.raises(ExperimentError) as caught:
+        _one(launcher, *keys)
+    return str(caught.value)
+
+
+def test_defaults() -> None:
+    docker = _one("docker", "image: tgi:3.3.7")
+    assert docker.host == DockerOptions()
+    assert (docker.engine, docker.env) == (Engine.TGI, ())
+    assert docker.timeouts == Timeouts(3600.0, 3600.0, 1200.0, 120.0)
+    assert _one("process").host == ProcessOptions()
+    assert _one("embedded").host is None
+    assert _one("attach", "url: http://h:80").host == AttachOptions("http://h:80")
+
+
+def test_docker() -> None:
+    host = _one(
+        "docker",
+        "image: tgi:0.9.4",
+        "docker:",
+        "  gpus: [0, 3]",
+        "  shm_size: 1g",
+        "  volumes: [/data:/data, 'hub:/cache:ro']",
+        "  network: bench",
+        "  options: {cap_add: [SYS_NICE], mem_limit: 2g, init: true}",
+    ).host
+    assert host == DockerOptions(
+        gpus="0,3",
+        shm_size="1g",
+        volumes=("/data:/data", "hub:/cache:ro"),
+        network="bench",
+        options=(("cap_add", '["SYS_NICE"]'), ("mem_limit", '"2g"'), ("init", "true")),
+    )
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("all", "all"),
+        ("2", "2"),
+        ("0", "0"),
+        ("'2'", "2"),
+        ("[1]", "1,"),
+        ("[GPU-0a, GPU-1b]", "GPU-0a,GPU-1b"),
+        ("null", None),
+    ],
+)
+def test_gpus(written: str, read: str | None) -> None:
+    host = _one("docker", "image: t:1.0.0", f"docker: {{gpus: {written}}}").host
+    assert isinstance(host, DockerOptions)
+    assert host.gpus == read
+
+
+@pytest.mark.parametrize(
+    "written", ["-1", "1.5", "true", "[]", "[0, 0]", "[0.5]", "some", "{a: 1}"]
+)
+def test_gpus_that_are_none(written: str) -> None:
+    said = _refusal("docker", "image: t:1.0.0", f"docker: {{gpus: {written}}}")
+    assert "server.docker.gpus: must be `all`, a count, or a list of different ids" in said
+
+
+def test_process_and_timeouts() -> None:
+    words = ("python", "-m", "my server")
+    assert _one("process", "command: python -m 'my server'").host == ProcessOptions(words)
+    assert _one("process", "command: [python, -m, my server]").host == ProcessOptions(words)
+    keys = "timeouts: {pull_s: 1, download_s: 2.5, load_s: 3, probe_s: 4}"
+    assert _one("process", keys).timeouts == Timeouts(1.0, 2.5, 3.0, 4.0)
+    assert _one("process", "env: [HF_TOKEN, A1]").env == ("HF_TOKEN", "A1")
+    assert _one("process", "env: HF_TOKEN").env == ("HF_TOKEN",)
+
+
+@pytest.mark.parametrize(
+    ("url", "read"),
+    [
+        ("http://127.0.0.1:8080/", "http://127.0.0.1:8080"),
+        ("https://host.example/prefix/", "https://host.example/prefix"),
+        ("http://[::1]:80", "http://[::1]:80"),
+    ],
+)
+def test_attach(url: str, read: str) -> None:
+    asked = _one("attach", f"url: '{url}'", "sockets: unix:///tmp/s-0")
+    assert asked.host == AttachOptions(read, "/tmp/s-0")
+
+
+@pytest.mark.parametrize(
+    ("launcher", "keys", "message"),
+    [
+        ("docker", "engine: tgi", "server.image: is missing"),
+        ("attach", "engine: tgi", "server.url: is missing"),
+        ("attach", "url: host:80", "server.url: `host:80` is no address of a server"),
+        ("attach", "url: ftp://host", "server.url: `ftp://host` is no address"),
+        ("attach", "url: http://host:99999", "is no address of a server"),
+        ("attach", "url: 'http://h/?a=1'", "is no address of a server"),
+        ("attach", "url: 5", "server.url: `5` is no address"),
+        ("attach", "sockets: tmp/x", "server.sockets: must be the absolute path"),
+        ("attach", f"sockets: /{'x' * 107}", "server.sockets: must be the absolute path"),
+        ("process", "command: ''", "server.command: must hold at least the program's name"),
+        ("process", "command: \"a 'b\"", "server.command: `a 'b` is no command"),
+        ("process", "command: 5", "server.command: must be a command, as a string or as a list"),
+        ("process", "env: [A, A]", "server.env: holds a name twice"),
+        ("process", "env: 5", "server.env: must be a list of names of environment variables"),
+        ("process", "timeouts: {load_s: 0}", "server.timeouts.load_s: must be more than 0"),
+        ("process", "ready_timeout_s: 5", "server.ready_timeout_s: is no key here"),
+        ("process", "engine: vlm", "server.engine: must be one of tgi, vllm, sglang, llamacpp"),
+        ("docker", "docker: {shm_size: lots}", "server.docker.shm_size: `lots` is not allowed"),
+        ("docker", "docker: {volumes: ['./d:/data']}", "server.docker.volumes: `./d:/data` is no"),
+        ("docker", "docker: {volumes: ['/d']}", "server.docker.volumes: `/d` is no volume"),
+        ("docker", "docker: {options: {environment: {A: b}}}", "`environment` is set by tgi-bench: "
+         "use server.env"),
+        ("docker", "docker: {options: {name: x}}", "`name` is set by tgi-bench: leave it out"),
+        ("docker", "docker: {options: {cap-add: x}}", "`cap-add` is no name of an option"),
+        ("embedded", "engine: vllm", "the launcher `embedded` stands in for `tgi` only, not for"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(launcher: str, keys: str, message: str) -> None:
+    assert message in _refusal(launcher, keys)
+
+
+@pytest.mark.parametrize(
+    ("launcher", "keys"),
+    [
+        ("attach", "url: http://me:hunter22@host"),
+        ("process", "env: ['HF_TOKEN=hunter22']"),
+        ("process", "env: {HF_TOKEN: hunter22}"),
+        ("process", "env: 'HF_TOKEN: hunter22'"),
+        ("process", "constant: {ngrok_authtoken: hunter22}"),
+        ("process", "engine: vllm\n  constant: {api-key: hunter22}"),
+        ("process", "variable: {api_key: [hunter22]}"),
+    ],
+)
+def test_a_secret_is_refused_and_not_shown(launcher: str, keys: str) -> None:
+    assert "hunter22" not in _refusal(launcher, keys)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "server.env=HF_TOKEN=hunter22",
+        "server.constant.api_key=hunter22",
+        "server.constant.ngrok_authtoken=hunter22",
+    ],
+)
+def test_a_secret_of_the_command_line_is_refused_and_not_shown(setting: str) -> None:
+    text = TEXT.format(launcher="process", keys="env: [A]\n  version: 3.3.7")
+    with pytest.raises(ExperimentError) as caught:
+        load_plan(text, "e.yaml", parse_overrides([setting]))
+    assert "hunter22" not in str(caught.value)
+    assert "=..." in str(caught.value)

@@ -1,0 +1,85 @@
+"""What a report says of how its servers were started."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from tests.report.example import simulated_run
+from tgi_bench.analysis.run import Run
+from tgi_bench.plan.plan import Engine, LauncherArgument, LauncherKind
+from tgi_bench.report.documents import documents
+from tgi_bench.report.json_document import as_json
+
+
+def _with_details(run: Run) -> Run:
+    """The same digest of every image, a /info of each server's own."""
+    records = tuple(
+        replace(
+            r,
+            facts=replace(
+                r.facts,
+                details=(("Image digest", "sha256:0a"), ("/info", r.deployment.deployment_id)),
+            ),
+        )
+        if r.facts is not None
+        else r
+        for r in run.deployments
+    )
+    return replace(run, deployments=records)
+
+
+def test_details_stand_in_the_environment_once_where_servers_agree() -> None:
+    page = documents(_with_details(simulated_run()))["report.md"]
+    rows = [line for line in page.splitlines() if line.startswith("| ")]
+    assert sum("sha256:0a" in row for row in rows) == 1
+    assert sum(row.startswith("| /info (num_shard-1+quantize-none)") for row in rows) == 1
+    assert sum(row.startswith("| /info (") for row in rows) == 3  # one server did not start
+
+
+def test_details_in_json() -> None:
+    document = json.loads(as_json(_with_details(simulated_run())))
+    assert document["deployments"][0]["server"]["details"]["Image digest"] == "sha256:0a"
+    assert document["deployments"][3]["server"] is None
+
+
+def test_a_simulated_server_in_a_container_is_not_said_to_be_the_embedded_one() -> None:
+    run = simulated_run()
+    records = tuple(
+        replace(r, deployment=replace(r.deployment, launcher=LauncherKind.DOCKER))
+        for r in run.deployments
+    )
+    page = documents(replace(run, deployments=records))["report.md"]
+    assert "**Simulated.** The server says of itself that it simulates" in page
+    assert "as its server says of itself" in page
+    assert "A100-40GB-SXM" not in page
+
+
+def test_another_engine() -> None:
+    run = simulated_run()
+    records = tuple(
+        replace(
+            r,
+            deployment=replace(
+                r.deployment,
+                engine=Engine.VLLM,
+                tgi_version="",
+                arguments=(
+                    LauncherArgument("enforce_eager", True, False),
+                    LauncherArgument("tensor_parallel_size", 1, True),
+                ),
+            ),
+            facts=None
+            if r.facts is None
+            else replace(r.facts, arguments=None, command=(), version=None),
+        )
+        for r in run.deployments
+    )
+    asked = replace(run.plan, deployments=tuple(r.deployment for r in records))
+    page = documents(replace(run, deployments=records, plan=asked))["num_shard-1.md"]
+    assert "vllm serve bigscience/bloomz-7b1-mt --enforce-eager --tensor-parallel-size 1" in page
+    assert "| Engine" in page
+    assert "| vLLM" in page
+    assert "# Arguments of the server\n" in page
+    assert "TGI Version" not in page
+    assert "- enforce_eager: true" in page

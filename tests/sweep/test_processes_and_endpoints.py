@@ -1,0 +1,190 @@
+"""Whole sweeps with the launchers `process` and `attach`."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.launch.test_program import FAKE, _options, _serve
+from tests.sweep.real_servers import ROOT, SERVE, ends, experiment, tgi_bench, the_run
+from tgi_bench.launch.launcher import launch
+from tgi_bench.record.store import RunStore
+
+CRASH = """
+import os, runpy, signal, sys, threading, time
+# Its shards end while the sweep's first trial runs.
+def crash():
+    while not os.path.exists({marker!r}):
+        time.sleep(0.005)
+    print("Method Decode: CUDA out of memory. Tried to allocate 1.00 GiB", flush=True)
+    print("Error: ShardFailed", flush=True)
+    os.killpg(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_sweep_of_processes(tmp_path: Path) -> None:
+    file = experiment(tmp_path, command=SERVE, variable={"num_shard": [1, 2]})
+    done = tgi_bench(tmp_path, "sweep", str(file))
+    assert done.returncode in (0, 3), done.stdout + done.stderr
+    run_dir = the_run(tmp_path)
+    assert ends(run_dir) == {f"num_shard-{n}/s16-d3-b{b}": "ok" for n in (1, 2) for b in (1, 2)}
+    report = (run_dir / "report.md").read_text()
+    assert "**Simulated.** The server says of itself that it simulates" in report
+    assert re.search(r"^\| /info +\| \{", report, re.MULTILINE)
+    assert "text-generation-launcher --model-id" in (run_dir / "num_shard-1.md").read_text()
+    assert "arguments in effect are those requested: as printed by 2 servers" in report
+
+
+def test_one_that_fails_leaves_the_others_alone(tmp_path: Path) -> None:
+    stub = (
+        "import os, sys\n"
+        "if sys.argv[sys.argv.index('--num-shard') + 1] == '2':\n"
+        "    print('Error: NotEnoughCUDADevices(\"only 1 found\")')\n"
+        "    sys.exit(1)\n"
+        f"os.execv({sys.executable!r}, {SERVE!r} + sys.argv[1:])"
+    )
+    file = experiment(
+        tmp_path, command=[sys.executable, "-c", stub], variable={"num_shard": [2, 1]}
+    )
+    done = tgi_bench(tmp_path, "sweep", str(file))
+    assert done.returncode == 1
+    assert "NOT STARTED num_shard-2: too few GPUs: only 1 found (exit code 1)" in done.stdout
+    assert "  | Error: NotEnoughCUDADevices" in done.stdout
+    found = ends(the_run(tmp_path))
+    assert [found[f"num_shard-2/s16-d3-b{b}"] for b in (1, 2)] == ["launch_failed"] * 2
+    assert [found[f"num_shard-1/s16-d3-b{b}"] for b in (1, 2)] == ["ok"] * 2
+
+
+def test_an_attached_server_is_driven_and_goes_on(tmp_path: Path) -> None:
+    with launch(_serve(num_shard=1), _options(tmp_path)) as server:
+        url, socket = server.endpoint.url, str(server.endpoint.master_socket)
+        file = experiment(tmp_path, url=url, sockets=socket)
+        done = tgi_bench(tmp_path, "sweep", str(file), "--launcher", "attach")
+        assert done.returncode in (0, 3), done.stdout + done.stderr
+        assert set(ends(the_run(tmp_path)).values()) == {"ok"}
+        report = (the_run(tmp_path) / "report.md").read_text()
+        assert "| Found by asking" in report
+        assert server.alive()
+
+
+def test_without_sockets_batches_are_refused_and_say_why(tmp_path: Path) -> None:
+    file = experiment(tmp_path, command=[sys.executable, str(FAKE)], engine="vllm")
+    text = file.read_text().replace("version: 0.9.4", "version: 0.11.0")
+    file.write_text(text)
+    planned = tgi_bench(tmp_path, "plan", str(file))
+    assert f"process {sys.executable} {FAKE}, vLLM 0.11.0" in planned.stdout
+    assert "vLLM has no gRPC shards: its batches will end `refused`" in planned.stdout
+    done = tgi_bench(tmp_path, "sweep", str(file))
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert set(ends(the_run(tmp_path)).values()) == {"refused"}
+    page = (the_run(tmp_path) / "num_shard-1.md").read_text()
+    assert "vllm serve bigscience/bloomz-1b1" in page
+    document = tgi_bench(tmp_path, "report", str(the_run(tmp_path)), "--format", "json")
+    (server,) = json.loads(document.stdout)["deployments"]
+    assert server["engine"] == "vllm"
+    assert server["server"]["details"]["Model served"] == "served-name"
+
+
+def test_a_server_that_dies_in_the_middle_of_a_trial(tmp_path: Path) -> None:
+    """The trial says what its log says; the next trial gets a new server."""
+    marker = tmp_path / "now"
+    stub = tmp_path / "dying.py"
+    stub.write_text(
+        CRASH.format(marker=str(marker))
+        + "threading.Thread(target=crash, daemon=True).start()\n"
+        + f"sys.argv = {SERVE[2:]!r} + sys.argv[1:]\n"
+        "sys.argv[0] = 'tgi-bench'\n"
+        "from tgi_bench.cli.main import main as run\n"
+        "run()\n"
+    )
+    file = experiment(tmp_path, command=[sys.executable, str(stub)])
+    text = file.read_text().replace("runs: 3", "runs: 400")
+    file.write_text(text)
+    sweep = subprocess.Popen(
+        [sys.executable, "-m", "tgi_bench.cli.main", "sweep", str(file)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        _wait_for_steps(tmp_path)
+        marker.touch()
+        output, _ = sweep.communicate(timeout=100)
+    finally:
+        sweep.kill()
+    with RunStore.open(the_run(tmp_path), writable=False) as store:
+        found = store.ends()
+    first = found["default/s16-d3-b1"]
+    assert first.outcome.value == "out_of_memory", output
+    assert first.reason.startswith("CUDA out of memory. Tried to allocate 1.00 GiB (killed with")
+    assert found["default/s16-d3-b2"].outcome.value == "skipped"
+
+
+def _wait_for_steps(tmp_path: Path) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        runs = list((tmp_path / "results" / "real").glob("*/run.db"))
+        if runs:
+            with RunStore.open(runs[0], writable=False) as store:
+                if store.observations("default/s16-d3-b1"):
+                    return
+        time.sleep(0.02)
+    raise AssertionError("no step was recorded")
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({}, "tgi-bench: `text-generation-launcher` is not on the PATH: install it, or say in"),
+        ({"command": SERVE, "env": ["NOT_SET"]}, "tgi-bench: server.env: NOT_SET not set in the"),
+    ],
+)
+def test_what_cannot_start_is_refused_before_anything(
+    tmp_path: Path, keys: dict[str, object], message: str
+) -> None:
+    done = tgi_bench(tmp_path, "sweep", str(experiment(tmp_path, **keys)))
+    assert done.returncode == 2
+    assert done.stderr.startswith(message)
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_sweep_that_is_killed_leaves_nothing_after_clean_and_is_resumed(tmp_path: Path) -> None:
+    file = experiment(tmp_path, command=SERVE, constant={"num_shard": 2})
+    file.write_text(file.read_text().replace("runs: 3", "runs: 60"))
+    with subprocess.Popen(
+        [sys.executable, "-m", "tgi_bench.cli.main", "sweep", str(file)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.DEVNULL,
+    ) as sweep:
+        _wait_for_steps(tmp_path)
+        run_dir = the_run(tmp_path)
+        sweep.kill()
+    nowhere = {"DOCKER_HOST": "unix:///nonexistent/docker.sock"}
+    assert tgi_bench(tmp_path, "clean", environ=nowhere).returncode == 0
+    assert _of_run(run_dir.name) == []
+    done = tgi_bench(tmp_path, "sweep", str(file), "--resume")
+    assert done.returncode in (0, 3), done.stdout + done.stderr
+    assert ends(run_dir) == {f"default/s16-d3-b{b}": "ok" for b in (1, 2)}
+    assert _of_run(run_dir.name) == []
+
+
+def _of_run(run_id: str) -> list[str]:
+    """Processes that carry the mark of a run."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        try:
+            environ = (folder / "environ").read_bytes() if folder.name.isdecimal() else b""
+        except OSError:
+            continue
+        if f"TGI_BENCH_RUN={run_id}".encode() in environ:
+            found.append(folder.name)
+    return found

@@ -1,0 +1,71 @@
+"""What a ready server said of itself: log, /info, /metrics, /v1/models."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tgi_bench.launch.log import arguments_in_effect, capacity_tokens, is_padded
+from tgi_bench.launch.probe import served_model
+from tgi_bench.launch.questions import CAPACITY_METRIC, Info, capacity_of, info_of
+from tgi_bench.launch.secrets import Redactor
+from tgi_bench.observation import ServerFacts
+from tgi_bench.plan.engines import Dialect, Engine, engine_spec
+
+_CAPACITY_LINE = "log line `Setting max batch total tokens to N`"
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A start that became ready. lines: of its log. details: what the launcher knows itself."""
+
+    engine: Engine
+    command: tuple[str, ...]
+    lines: Sequence[str]
+    url: str
+    ready_ns: int
+    details: tuple[tuple[str, str], ...] = ()
+    api_key: str | None = None
+
+
+def facts_of(start: Started, redactor: Redactor) -> ServerFacts:
+    """Asks the server, and reads its log. Values of secrets are left out of every text."""
+    info = info_of(start.url)
+    dialect = engine_spec(start.engine).dialect
+    is_tgi = dialect is Dialect.TGI
+    capacity, source = _capacity(start) if is_tgi else (None, "")
+    arguments = arguments_in_effect(start.lines) if is_tgi else None
+    return ServerFacts(
+        command=tuple(redactor.text(word) for word in start.command),
+        arguments=None if arguments is None else redactor.pairs(arguments),
+        version=info.version if is_tgi else None,
+        capacity_tokens=capacity,
+        capacity_source=source,
+        simulated=info.simulated,
+        ready_ns=start.ready_ns,
+        details=redactor.pairs((*start.details, *said_details(start.url, info, start.api_key))),
+    )
+
+
+def said_details(url: str, info: Info, api_key: str | None = None) -> tuple[tuple[str, str], ...]:
+    """/info as one line of JSON, and the model that an OpenAI dialect serves."""
+    details = []
+    if info.fields:
+        text = json.dumps(info.fields, ensure_ascii=False, sort_keys=True)
+        details.append(("/info", text))
+    model = served_model(url, api_key)
+    if model is not None:
+        details.append(("Model served", model))
+    return tuple(details)
+
+
+def _capacity(start: Started) -> tuple[int | None, str]:
+    capacity = capacity_tokens(start.lines)
+    if capacity is not None:
+        return capacity, _CAPACITY_LINE
+    # Of a padded model the metric, too, is the router's budget and no room.
+    if is_padded(start.lines):
+        return None, ""
+    capacity = capacity_of(start.url)
+    return capacity, "" if capacity is None else CAPACITY_METRIC

@@ -1,0 +1,109 @@
+"""A deployment as a process of this machine: started, waited for, ended."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tgi_bench.errors import LaunchError
+from tgi_bench.launch.endpoint import Endpoint, LaunchOptions, RunningServer
+from tgi_bench.launch.facts import Started, facts_of
+from tgi_bench.launch.probe import FindUrl, Probe
+from tgi_bench.launch.process import Command, ServerProcess
+from tgi_bench.launch.readiness import wait_until_ready
+from tgi_bench.launch.secrets import Redactor, handed_on
+from tgi_bench.plan.engines import Engine, engine_spec
+from tgi_bench.plan.launcher_args import arguments_of
+from tgi_bench.plan.plan import Deployment
+
+_FAILED_TERM_WAIT_S = 0.5
+"""A server that did not become ready has nothing left to do in good order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What is started. master_socket: of shard_rank 0, which is there once it is ready.
+
+    find_url: given new lines of its log, its URL.
+    """
+
+    argv: tuple[str, ...]
+    find_url: FindUrl
+    master_socket: Path | None
+    no_socket_reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyProcess:
+    """A ready server that is a process group of ours."""
+
+    endpoint: Endpoint
+    process: ServerProcess
+
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return self.process.alive()
+
+    def death_cause(self) -> str | None:
+        """Why it ended, in one sentence; None while it runs."""
+        return self.process.death_cause()
+
+    def log_tail(self, count: int) -> tuple[str, ...]:
+        """The last lines of its log, oldest first."""
+        return self.process.log.tail(count)
+
+
+@contextmanager
+def running(
+    deployment: Deployment, options: LaunchOptions, program: Program
+) -> Iterator[RunningServer]:
+    """Starts the program, waits until it is ready, and ends it when the context is left.
+
+    Raises LaunchError where it does not become ready.
+    """
+    environ = environ_for(deployment)
+    redactor = Redactor.of(deployment, environ)
+    log_path = options.log_path(deployment.deployment_id)
+    command = Command(program.argv, environ, log_path, options.run_id, redactor)
+    probe = Probe.of(deployment, program.find_url, environ)
+    with ServerProcess(command) as process:
+        try:
+            url = wait_until_ready(process, probe, deployment.timeouts, options.progress)
+        except LaunchError as error:
+            process.stop(_FAILED_TERM_WAIT_S)
+            raise LaunchError(redactor.text(str(error)), error.log_tail) from None
+        started = Started(
+            engine=deployment.engine,
+            command=program.argv,
+            lines=process.log.lines(),
+            url=url,
+            ready_ns=time.monotonic_ns() - process.started_ns,
+            api_key=probe.api_key,
+        )
+        facts = facts_of(started, redactor)
+        yield ReadyProcess(
+            Endpoint(url, program.master_socket, facts, log_path, program.no_socket_reason),
+            process,
+        )
+
+
+def environ_for(deployment: Deployment) -> dict[str, str]:
+    """This process's environment without the variables that are arguments of the server.
+
+    The plan alone says what is deployed: a MAX_TOTAL_TOKENS of the user's shell would be
+    in effect without being requested. What the experiment hands on by name stays.
+    """
+    prefix = engine_spec(deployment.engine).argument_variables
+    names: set[str | None] = set()
+    if deployment.engine is Engine.TGI:
+        names = {spec.env for spec in arguments_of(deployment.tgi_version)}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in names and not (prefix and name.startswith(prefix))
+    }
+    return {**kept, **handed_on(deployment, os.environ)}

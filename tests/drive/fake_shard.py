@@ -58,7 +58,7 @@ class Script:
     extra_steps: made beyond max_new_tokens, fewer where it is negative.
     tokens_per_step: of each request. counts: says current_tokens. times: sends durations.
     block_size: of the Info reply; None does not say. workers: calls answered at a time; a real
-    shard answers one.
+    shard answers one. padded: says that it pads batches.
     """
 
     protocol: Protocol = Protocol.V3
@@ -70,6 +70,7 @@ class Script:
     times: bool = True
     block_size: int | None = None
     workers: int = 4
+    padded: bool = False
 
     def fault(self, run: int, step: int) -> Fault | None:
         return dict(self.faults).get((run, step))
@@ -118,7 +119,7 @@ class FakeRank:
             case "ServiceDiscovery":
                 return codec.encode_discovery(protocol, self.urls)
             case "Info":
-                info = m.Info(False, "torch.float16", "cuda", speculate=0)
+                info = m.Info(self.script.padded, "torch.float16", "cuda", speculate=0)
                 if self.script.block_size is not None:
                     info = replace(info, attention_impl="paged", block_size=self.script.block_size)
                 return codec.encode_info(protocol, info)
@@ -174,11 +175,14 @@ class FakeRank:
     def _reply(self, held: Held, ended: bool) -> m.StepReply:
         token = m.Token(7, -1.0, "a", False)
         batch = held.batch
+        # As a padded shard sets room aside.
+        longest = max(min(len(r.text.split()), r.truncate) for r in batch.requests)
+        new_tokens = sum(r.stopping.max_new_tokens for r in batch.requests)
         cached = m.CachedBatch(
             batch.id,
             tuple(r.id for r in batch.requests),
             batch.size,
-            batch.max_tokens,
+            batch.size * (longest + new_tokens),
             batch.size if self.script.counts else None,
         )
         return m.StepReply(

@@ -91,9 +91,16 @@ def test_every_step_is_observed(folder: Path, protocol: Protocol) -> None:
     assert fake.held == {}
 
 
+@pytest.mark.parametrize("protocol", list(Protocol))
+def test_prompt_tokens_from_the_room_of_a_padded_batch(folder: Path, protocol: Protocol) -> None:
+    with serving(folder, Script(protocol=protocol, padded=True)) as (fake,):
+        _, recorded = driven(fake)
+    assert [o.prompt_tokens for o in recorded.runs[0]] == [30, None, None, None]
+
+
 @pytest.mark.parametrize("counts", [True, False])
-def test_current_tokens_are_no_prompt_tokens(folder: Path, counts: bool) -> None:
-    """They are what the next step takes in: a token a request once the prompts are in."""
+def test_a_flash_batch_does_not_tell_its_prompt_tokens(folder: Path, counts: bool) -> None:
+    """Its room is whole blocks, and current_tokens are a token a request once prompts are in."""
     with serving(folder, Script(counts=counts)) as (fake,):
         _, recorded = driven(fake)
     assert {o.prompt_tokens for o in recorded.steps} == {None}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
+from tgi_bench.cli.console import standard_output
 from tgi_bench.cli.durations import duration
 from tgi_bench.cli.estimates import KV_POOL, TrialEstimate, estimates, why_unknown
 from tgi_bench.cli.experiment_file import Request
@@ -16,9 +17,7 @@ GIB = 2**30
 def run(request: Request) -> None:
     """Print the plan of an experiment."""
     _, plan = request.load()
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=120)
+    console = standard_output()
     known = estimates(plan)
     _print_head(console, plan)
     for number, deployment in enumerate(plan.deployments, start=1):

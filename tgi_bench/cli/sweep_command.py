@@ -11,6 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from tgi_bench.analysis.run import Run
+from tgi_bench.cli.console import standard_output
 from tgi_bench.cli.estimates import estimates, require_for_embedded
 from tgi_bench.cli.exit_codes import FAILED, INTERRUPTED, INVALID
 from tgi_bench.cli.experiment_file import Request
@@ -38,7 +39,7 @@ def run(request: Request, results: Path, resume: bool) -> int:
     for deployment in plan.deployments:
         require_startable(deployment)
     require_for_embedded(plan)
-    console = Console(highlight=False)
+    console = standard_output()
     for run_id, count in Counter(orphan.run_id for orphan in end_orphans()).items():
         console.print(f"ended {count} processes that the killed sweep of {run_id} had left")
     if resume:

@@ -5,10 +5,15 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
-from tests.bench import client_overhead, start_up, sweep_overhead
+from tests.bench import bad_input, client_overhead, start_up, sweep_overhead
 from tests.bench.figures import Bench
 
-BENCHES: tuple[Bench, ...] = (client_overhead.run, start_up.run, sweep_overhead.run)
+BENCHES: tuple[Bench, ...] = (
+    client_overhead.run,
+    start_up.run,
+    sweep_overhead.run,
+    bad_input.run,
+)
 
 
 def main() -> None:

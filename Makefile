@@ -52,7 +52,7 @@ schema: $(VENV)/.package ## Write experiments/schema.json
 	@$(BIN)/tgi-bench schema > experiments/schema.json
 
 golden: $(VENV)/.dev ## Write the expected reports of the tests again; look at the difference
-	@$(BIN)/pytest --update-golden tests/report
+	@$(BIN)/pytest --update-golden tests/report tests/cli
 
 clean: ## Remove the environment and what tools left
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info

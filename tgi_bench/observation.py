@@ -57,8 +57,9 @@ class StepObservation:
     step_index: 0 is the prefill step, 1..decode_length-1 the decode steps.
     sent_ns: just before the first rank's call; ended_ns: when the slowest rank answered
         (or when the failure was known).
-    prompt_tokens: what the server says the batch holds after Prefill, summed over its
-        requests; None where its version does not say (before 2.4.0) and for decode steps.
+    prompt_tokens: batch size x the longest prompt, as the room that the server set aside for
+        the batch tells; None for decode steps, and where the reply does not tell (decode_length
+        1, and flash models, whose room is whole blocks).
     new_tokens: tokens that came back, summed over the requests of the batch, of rank 0.
     outcome: OK, or why this step failed; reason is empty when OK.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
-from tests.bench import client_overhead, containers, start_up, sweep_overhead
+from tests.bench import bad_input, client_overhead, containers, start_up, sweep_overhead
 from tests.bench.figures import Bench
 
 BENCHES: tuple[Bench, ...] = (
@@ -13,6 +13,7 @@ BENCHES: tuple[Bench, ...] = (
     start_up.run,
     sweep_overhead.run,
     containers.run,
+    bad_input.run,
 )
 
 

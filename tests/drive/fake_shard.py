@@ -57,7 +57,8 @@ class Script:
     faults: by (number of the Prefill from 0, step from 0); delay_s: of each step.
     extra_steps: made beyond max_new_tokens, fewer where it is negative.
     tokens_per_step: of each request. counts: says current_tokens. times: sends durations.
-    block_size: of the Info reply; None does not say.
+    block_size: of the Info reply; None does not say. workers: calls answered at a time; a real
+    shard answers one. padded: says that it pads batches.
     """
 
     protocol: Protocol = Protocol.V3
@@ -68,6 +69,8 @@ class Script:
     counts: bool = True
     times: bool = True
     block_size: int | None = None
+    workers: int = 4
+    padded: bool = False
 
     def fault(self, run: int, step: int) -> Fault | None:
         return dict(self.faults).get((run, step))
@@ -94,11 +97,12 @@ class FakeRank:
     prefills: list[m.Batch] = field(default_factory=list)
     cleared: list[int | None] = field(default_factory=list)
     abandoned: threading.Event = field(default_factory=threading.Event)
+    cleared_one: threading.Event = field(default_factory=threading.Event)
     held: dict[int, Held] = field(default_factory=dict)
     server: grpc.Server | None = None
 
     def start(self) -> None:
-        server = grpc.server(ThreadPoolExecutor(max_workers=4))
+        server = grpc.server(ThreadPoolExecutor(max_workers=self.script.workers))
         server.add_generic_rpc_handlers((_Handler(self),))
         server.add_insecure_port(f"unix:{self.socket}")
         server.start()
@@ -115,7 +119,7 @@ class FakeRank:
             case "ServiceDiscovery":
                 return codec.encode_discovery(protocol, self.urls)
             case "Info":
-                info = m.Info(False, "torch.float16", "cuda", speculate=0)
+                info = m.Info(self.script.padded, "torch.float16", "cuda", speculate=0)
                 if self.script.block_size is not None:
                     info = replace(info, attention_impl="paged", block_size=self.script.block_size)
                 return codec.encode_info(protocol, info)
@@ -123,6 +127,7 @@ class FakeRank:
                 batch_id = codec.decode_clear_cache(protocol, payload)
                 self.cleared.append(batch_id)
                 self.held.clear() if batch_id is None else self.held.pop(batch_id, None)
+                self.cleared_one.set()
                 return codec.EMPTY
             case "Prefill":
                 batch = codec.decode_prefill(protocol, payload)
@@ -170,13 +175,15 @@ class FakeRank:
     def _reply(self, held: Held, ended: bool) -> m.StepReply:
         token = m.Token(7, -1.0, "a", False)
         batch = held.batch
-        tokens = sum(r.truncate for r in batch.requests) + held.made * batch.size
+        # As a padded shard sets room aside.
+        longest = max(min(len(r.text.split()), r.truncate) for r in batch.requests)
+        new_tokens = sum(r.stopping.max_new_tokens for r in batch.requests)
         cached = m.CachedBatch(
             batch.id,
             tuple(r.id for r in batch.requests),
             batch.size,
-            batch.max_tokens,
-            tokens if self.script.counts else None,
+            batch.size * (longest + new_tokens),
+            batch.size if self.script.counts else None,
         )
         return m.StepReply(
             tuple(

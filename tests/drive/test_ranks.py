@@ -257,11 +257,11 @@ def test_ranks_that_have_answered_already_are_not_waited_for(
 ) -> None:
     monkeypatch.setattr("tgi_bench.drive.ranks._GRACE_S", 20.0)
     late = Script(faults=((FIRST, Fail(INTERNAL, "late", after_s=0.1)),))
+    begun = time.monotonic()
     with (
         serving(folder, Script(), late, Script()) as fakes,
         Ranks.connect(fakes[0].socket) as ranks,
         pytest.raises(RankError, match="shard_rank 1: INTERNAL: late"),
     ):
-        begun = time.monotonic()
         ranks.prefill(prefill_payload(), 30.0)
     assert time.monotonic() - begun < 15

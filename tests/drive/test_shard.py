@@ -91,21 +91,19 @@ def test_every_step_is_observed(folder: Path, protocol: Protocol) -> None:
     assert fake.held == {}
 
 
-@pytest.mark.parametrize(
-    ("protocol", "counts", "expected"),
-    [
-        (Protocol.V3, True, 3 * 10 + 3),
-        (Protocol.V3, False, None),
-        (Protocol.V2, True, None),
-        (Protocol.V1, True, None),
-    ],
-)
-def test_prompt_tokens_are_the_server_s_word(
-    folder: Path, protocol: Protocol, counts: bool, expected: int | None
-) -> None:
-    with serving(folder, Script(protocol, counts=counts)) as (fake,):
+@pytest.mark.parametrize("protocol", list(Protocol))
+def test_prompt_tokens_from_the_room_of_a_padded_batch(folder: Path, protocol: Protocol) -> None:
+    with serving(folder, Script(protocol=protocol, padded=True)) as (fake,):
         _, recorded = driven(fake)
-    assert [o.prompt_tokens for o in recorded.runs[1]] == [expected, None, None, None]
+    assert [o.prompt_tokens for o in recorded.runs[0]] == [30, None, None, None]
+
+
+@pytest.mark.parametrize("counts", [True, False])
+def test_a_flash_batch_does_not_tell_its_prompt_tokens(folder: Path, counts: bool) -> None:
+    """Its room is whole blocks, and current_tokens are a token a request once prompts are in."""
+    with serving(folder, Script(counts=counts)) as (fake,):
+        _, recorded = driven(fake)
+    assert {o.prompt_tokens for o in recorded.steps} == {None}
 
 
 @pytest.mark.parametrize(
@@ -247,6 +245,20 @@ def test_a_step_that_takes_too_long(folder: Path, count: int) -> None:
     assert "batches.step_timeout_s" in end.reason
     assert [o.outcome for o in recorded.steps] == [Outcome.OK, Outcome.TIMEOUT]
     assert recorded.steps[-1].latency_ns >= 290_000_000
+
+
+def test_a_busy_shard_clears_our_batch_when_it_is_free(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tgi_bench.drive.shard._FORGET_TIMEOUT_S", 0.05)
+    with serving(folder, Script(delay_s=0.5, workers=1)) as (fake,):
+        with Ranks.connect(fake.socket) as ranks:
+            trial = replace(TRIAL, step_timeout_s=0.1)
+            end = drive(ranks, trial, prompts(trial), None, Recorded())
+            assert (end.outcome, fake.cleared) == (Outcome.TIMEOUT, [])
+            assert fake.cleared_one.wait(10)
+        assert fake.cleared == [fake.prefills[0].id]
+        assert fake.held == {}
 
 
 @pytest.mark.parametrize(

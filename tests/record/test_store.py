@@ -232,6 +232,17 @@ def test_a_closed_run_is_one_file_and_reading_leaves_it_so(tmp_path: Path) -> No
     assert (tmp_path / "run.db").read_bytes() == before
 
 
+def test_an_interrupt_within_a_transaction_leaves_a_run_that_closes(tmp_path: Path) -> None:
+    with RunStore.create(tmp_path, samples.header()) as store:
+        trial_id = samples.plan().trials[0].trial_id
+        store.end_unstarted(trial_id, TrialEnd(Outcome.SKIPPED, "before"))
+        # Where an interrupt falls between the first line of a transaction and its body.
+        store._connection.execute("BEGIN IMMEDIATE")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["run.db"]
+    with RunStore.open(tmp_path, writable=False) as store:
+        assert list(store.ends()) == [trial_id]
+
+
 def test_a_living_run_can_be_read(tmp_path: Path) -> None:
     with RunStore.create(tmp_path, samples.header()) as writer:
         attempt = writer.begin_trial(FIRST)

@@ -72,7 +72,7 @@ def test_prefill_then_decodes_to_the_end() -> None:
     assert [g.request_id for g in reply.generations] == [1, 2]
     assert all(g.generated_text is None for g in reply.generations)
     assert (cached(reply).id, cached(reply).request_ids, cached(reply).size) == (7, (1, 2), 2)
-    assert cached(reply).current_tokens == 20
+    assert (cached(reply).current_tokens, cached(reply).max_tokens) == (2, 2 * (10 + 2 * 3))
     texts = [reply.generations[0].tokens[0].text]
     for _ in range(2):
         reply = shard.decode([cached(reply)])

@@ -51,8 +51,8 @@ class TrialSummary:
     both None where the server sends no durations (rank_spread: or has one rank).
     first_run_excess: how far the first run is above the slowest other one, over the median of
     the others; None with fewer than 3 runs.
-    prompt_tokens: what the server says one batch held after prefill, of the runs the one
-    farthest from what was asked; None where it does not say.
+    prompt_tokens: of one batch, as its observation has them; of the runs the one farthest from
+    what was asked; None where no reply tells.
     """
 
     trial: BatchTrial

@@ -126,7 +126,7 @@ def _prompt_length(trials: Trials) -> Check:
     name = "prompts have the asked length"
     said = [t for t in usable(trials) if t.prompt_tokens is not None]
     if not said:
-        return _unchecked(name, "no server said how many tokens a batch held (before 2.4.0)")
+        return _unchecked(name, "no server told how many tokens a batch held (flash models do not)")
     wrong = [
         f"{t.trial.trial_id} ({t.prompt_tokens} instead of {asked})"
         for t in said
@@ -138,7 +138,9 @@ def _prompt_length(trials: Trials) -> Check:
             "max_input_tokens, or report the tokenizer as a bug"
         )
         return Check(name, False, _listed(wrong), remedy)
-    return Check(name, True, f"as the server counts them, in {len(said)} trials", "")
+    return Check(
+        name, True, f"by the room that servers set aside for a batch, in {len(said)} trials", ""
+    )
 
 
 def _client_share(trials: Trials) -> Check:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 def duration(seconds: float) -> str:
     """The duration in the largest unit that keeps it above 1, minutes and hours with the next."""
-    if seconds < 1:
+    if seconds < 0.9995:
         return f"{seconds * 1e3:.1f} ms" if seconds < 0.09995 else f"{seconds * 1e3:.0f} ms"
     if seconds < 59.5:
         return f"{seconds:.1f} s"

@@ -7,6 +7,7 @@ import shlex
 from rich.console import Console
 from rich.table import Table
 
+from tgi_bench.cli.console import standard_output
 from tgi_bench.cli.durations import duration
 from tgi_bench.cli.estimates import KV_POOL, TrialEstimate, estimates, why_unknown
 from tgi_bench.cli.experiment_file import Request
@@ -26,9 +27,7 @@ GIB = 2**30
 def run(request: Request) -> None:
     """Print the plan of an experiment."""
     _, plan = request.load()
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=120)
+    console = standard_output()
     known = estimates(plan)
     _print_head(console, plan)
     for number, deployment in enumerate(plan.deployments, start=1):

@@ -19,6 +19,7 @@ class Remaining:
         self._left = {trial.trial_id for trial in plan.trials}
         self._took_s = 0.0
         self._estimated_s = 0.0
+        self._estimated_took_s = 0.0
         self._ran = 0
 
     @property
@@ -36,6 +37,7 @@ class Remaining:
         estimate = self._estimates.get(trial.trial_id)
         if estimate is not None:
             self._estimated_s += estimate.total_s
+            self._estimated_took_s += took_s
 
     def seconds(self) -> float | None:
         """Seconds left; None where neither an estimate nor a trial that has run says."""
@@ -51,4 +53,4 @@ class Remaining:
         return total
 
     def _correction(self) -> float:
-        return self._took_s / self._estimated_s if self._estimated_s else 1.0
+        return self._estimated_took_s / self._estimated_s if self._estimated_s else 1.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -40,7 +41,24 @@ def run(options: EngineOptions, arguments: Sequence[str], environ: Mapping[str, 
     """Serve until told to stop; returns the launcher's exit code."""
     from tgi_bench.server.launcher import run as run_server
 
-    return run_server(configuration(options, arguments, environ))
+    config = configuration(options, arguments, environ)
+    _require_free(config.hostname, config.port)
+    return run_server(config)
+
+
+def _require_free(hostname: str, port: int) -> None:
+    """Raise InputError where nothing can listen there; the server would say so after warming up."""
+    try:
+        socket.create_server((hostname, port), family=_family(hostname)).close()
+    except OSError as error:
+        raise InputError(
+            f"cannot listen on {hostname}:{port}: {error.strerror}; "
+            "choose another --port (0 is a free one) or --hostname"
+        ) from None
+
+
+def _family(hostname: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in hostname else socket.AF_INET
 
 
 def configuration(

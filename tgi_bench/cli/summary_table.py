@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from tgi_bench.analysis.run import Run, StepFigures, TrialSummary
 from tgi_bench.cli.durations import duration
@@ -18,7 +19,7 @@ def print_summary(console: Console, run: Run) -> None:
     for name in _HEADERS:
         table.add_column(name, justify="left" if name in ("Deployment", "Outcome") else "right")
     for summary in run.trials:
-        table.add_row(*_cells(summary))
+        table.add_row(*map(Text, _cells(summary)))
     console.print()
     console.print(table)
     console.print()

@@ -11,6 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from tgi_bench.analysis.run import Run
+from tgi_bench.cli.console import standard_output
 from tgi_bench.cli.estimates import estimates, require_for_embedded
 from tgi_bench.cli.exit_codes import FAILED, INTERRUPTED, INVALID
 from tgi_bench.cli.experiment_file import Request
@@ -48,7 +49,7 @@ def run(request: Request, options: SweepOptions) -> int:
     for deployment in plan.deployments:
         require_startable(deployment)
     require_for_embedded(plan)
-    console = Console(highlight=False)
+    console = standard_output()
     docker = any(d.launcher is LauncherKind.DOCKER for d in plan.deployments)
     for line in end_left(docker).sentences():
         console.print(line, markup=False, soft_wrap=True)

@@ -23,6 +23,7 @@ from tgi_bench.wire.messages import Info, Protocol
 CONTROL_TIMEOUT_S = 30.0
 """For calls that compute nothing. Long, because a shard answers them only between steps."""
 
+_BUSY_S = 600.0  # how long a rank may go on with a step that the client gave up
 _GRACE_S = 2.0  # how long the other ranks may still answer once one of them has failed
 _OPTIONS = [
     ("grpc.max_receive_message_length", -1),
@@ -61,6 +62,7 @@ class Ranks:
         self._channels = channels
         self._prefill = self._calls("Prefill")
         self._decode = self._calls("Decode")
+        self._clearing: list[grpc.CallFuture[bytes]] = []
 
     @classmethod
     def connect(cls, master_socket: Path, timeout_s: float = CONTROL_TIMEOUT_S) -> Ranks:
@@ -94,9 +96,28 @@ class Ranks:
         return _call_all(self._decode, payload, timeout_s)
 
     def clear_cache(self, batch_id: int, timeout_s: float) -> None:
-        """Forget one batch on every rank; raises RankError."""
+        """Forget one batch on every rank; raises RankError.
+
+        A rank that is still busy after timeout_s gets the call when it is free, as long as
+        these connections are open: its step would otherwise put the batch back in the cache.
+        """
         payload = codec.encode_clear_cache(self.protocol, batch_id)
-        _call_all(self._calls("ClearCache"), payload, timeout_s)
+        sent_ns = time.monotonic_ns()
+        futures = [call.future(payload, timeout=_BUSY_S) for call in self._calls("ClearCache")]
+        # A call that nobody holds is cancelled by the garbage collector.
+        self._clearing = [f for f in self._clearing if not f.done()] + futures
+        deadline = time.monotonic() + timeout_s
+        for future in futures:
+            try:
+                future.result(max(0.0, deadline - time.monotonic()))
+            except grpc.FutureTimeoutError as error:
+                reason = f"no answer to ClearCache within {timeout_s:g} s"
+                ended_ns = time.monotonic_ns()
+                raise RankError(Outcome.TIMEOUT, reason, sent_ns, ended_ns) from error
+            except grpc.RpcError as error:
+                ended_ns = time.monotonic_ns()
+                outcome, reason = _classify(error.code(), error.details())
+                raise RankError(outcome, reason, sent_ns, ended_ns) from error
 
     def info(self) -> Info:
         """What rank 0 says of itself; raises RankError."""

@@ -49,21 +49,24 @@ def drive(
     prompts: one text for each request, of at least sequence_length tokens.
     room: None where the server did not say.
     """
+    try:
+        info = ranks.info()
+    except StepError as error:
+        return TrialEnd(error.outcome, str(error))
     if room is not None:
-        needed = needed_tokens(trial, ranks.info().block_size)
+        needed = needed_tokens(trial, info.block_size)
         if needed > room.capacity_tokens:
             return TrialEnd(
                 Outcome.REFUSED,
                 f"needs {needed} tokens of KV cache; the server has room for "
                 f"{room.capacity_tokens} ({room.source})",
             )
-    for run_index in range(trial.warmups + trial.runs):
+    for index in range(trial.warmups + trial.runs):
+        run = _Run(index, index < trial.warmups, info.requires_padding, prompts)
         observations: list[StepObservation] = []
         try:
             with _no_garbage_collection():
-                _run(
-                    ranks, trial, _Run(run_index, run_index < trial.warmups, prompts), observations
-                )
+                _run(ranks, trial, run, observations)
         except StepError as error:
             record(tuple(observations))
             return TrialEnd(error.outcome, str(error))
@@ -73,8 +76,11 @@ def drive(
 
 @dataclass(frozen=True, slots=True)
 class _Run:
+    """padded: the server pads a batch to its longest prompt."""
+
     index: int
     warmup: bool
+    padded: bool
     prompts: Sequence[str]
 
 
@@ -115,7 +121,6 @@ class _Stepper:
     def _keep(self, phase: Phase, reply: Reply) -> m.StepReply:
         replies = self._decoded(phase, reply)
         first = replies[0]
-        held = first.cached.current_tokens if first.cached is not None else None
         self._observations.append(
             StepObservation(
                 run_index=self._run.index,
@@ -124,7 +129,7 @@ class _Stepper:
                 step_index=len(self._observations),
                 sent_ns=reply.sent_ns,
                 ended_ns=reply.ended_ns,
-                prompt_tokens=held if phase is Phase.PREFILL else None,
+                prompt_tokens=self._prompt_tokens(first) if phase is Phase.PREFILL else None,
                 new_tokens=sum(len(generation.tokens) for generation in first.generations),
                 ranks=tuple(_timing(rank, r.durations) for rank, r in enumerate(replies)),
                 outcome=Outcome.OK,
@@ -132,6 +137,17 @@ class _Stepper:
             )
         )
         return first
+
+    def _prompt_tokens(self, reply: m.StepReply) -> int | None:
+        """Batch size x the longest prompt, solved from the room set aside for the batch.
+
+        A padded shard sets aside size * (longest prompt + all new tokens); a flash one whole
+        blocks, which do not tell.
+        """
+        if reply.cached is None or not self._run.padded:
+            return None
+        new_tokens = self._trial.batch_size * self._trial.decode_length
+        return reply.cached.max_tokens - self._trial.batch_size * new_tokens
 
     def _decoded(self, phase: Phase, reply: Reply) -> list[m.StepReply]:
         """Each rank's reply; StepError where one of them does not parse."""
@@ -186,7 +202,9 @@ def _forget(ranks: Ranks, batch_id: int) -> None:
     try:
         ranks.clear_cache(batch_id, _FORGET_TIMEOUT_S)
     except RankError:
-        return  # a server that is gone holds no batch; the step's own failure is reported
+        # A server that is gone holds no batch, and one that is busy clears it when it is free;
+        # the step's own failure is reported.
+        return
 
 
 def _batch(trial: BatchTrial, prompts: Sequence[str]) -> m.Batch:
@@ -231,7 +249,7 @@ def _given(value: float | None, neutral: float) -> float:
 def _no_garbage_collection() -> Iterator[None]:
     """Collect now, and not between a send and its last token.
 
-    What is alive now is frozen: looking through all of it again before each trial took 20 ms.
+    What is alive now is frozen: looking through all of it again before each run took 20 ms.
     """
     gc.collect()
     gc.freeze()

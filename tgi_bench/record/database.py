@@ -72,6 +72,8 @@ def close_database(connection: sqlite3.Connection, writable: bool) -> None:
     """Closes it; a writer leaves one plain file, which a reader can open in a read-only folder."""
     try:
         if writable:
+            # An interrupt may fall between the lines of `transaction`.
+            _roll_back(connection)
             connection.execute("PRAGMA busy_timeout = 0").fetchone()
             connection.execute("PRAGMA journal_mode = DELETE").fetchone()
     except sqlite3.OperationalError as error:
@@ -118,13 +120,18 @@ def locate(path: Path) -> Path:
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
     """All that is written inside or nothing of it."""
-    connection.execute("BEGIN IMMEDIATE")
     try:
+        connection.execute("BEGIN IMMEDIATE")
         yield
+        connection.execute("COMMIT")
     except BaseException:
-        connection.execute("ROLLBACK")
+        _roll_back(connection)
         raise
-    connection.execute("COMMIT")
+
+
+def _roll_back(connection: sqlite3.Connection) -> None:
+    if connection.in_transaction:
+        connection.execute("ROLLBACK")
 
 
 def damaged(connection: sqlite3.Connection, error: Exception) -> RunFileError:

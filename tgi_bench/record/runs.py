@@ -42,7 +42,7 @@ def new_run_dir(results: Path, experiment: str, digest: str, at: datetime | None
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
         raise ResultsError(
-            f"the results folder {results} cannot be written: {why}; name another with --results"
+            f"{parent} cannot be written: {why}; name another results folder with --results"
         ) from error
     raise ResultsError(f"{parent / stem} and its next {_MOST_IN_ONE_SECOND - 1} names are taken")
 

@@ -78,14 +78,17 @@ class HeldBatch:
 
     @property
     def current_tokens(self) -> int:
-        """Tokens in the KV cache: the newest token of each sequence is not yet there."""
-        return sum(self.contexts) - len(self.sequences)
+        """Tokens that the next decode step takes in: the newest of each sequence."""
+        return len(self.sequences)
 
     def max_tokens(self, padded: bool) -> int:
-        """Room that the batch takes at its end: blocks, or every sequence at the longest."""
+        """Room set aside from prefill on.
+
+        Flash class: its blocks. Padded class, as TGI counts it there: every sequence at the
+        longest prompt and the new tokens of all of them.
+        """
         if not padded:
             return self.blocks * BLOCK_TOKENS
-        left = sum(
-            max(0, s.request.stopping.max_new_tokens - s.generated_tokens) for s in self.sequences
-        )
-        return len(self.sequences) * max(self.contexts) + left
+        longest = max(sequence.prompt_tokens for sequence in self.sequences)
+        new = sum(sequence.request.stopping.max_new_tokens for sequence in self.sequences)
+        return len(self.sequences) * (longest + new)

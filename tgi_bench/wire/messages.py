@@ -84,7 +84,8 @@ class Batch:
 class CachedBatch:
     """A batch that a shard holds between steps.
 
-    current_tokens: tokens held now, summed over the requests; None before 2.4.0.
+    current_tokens: tokens that the next step takes in, summed over the requests: one each
+        once their prompts are prefilled; None before 2.4.0.
     """
 
     id: int

@@ -165,8 +165,10 @@ def _fill_tokens(target: _TokensPb, tokens: tuple[m.Token, ...]) -> None:
 
 
 def _read_tokens(tokens: _TokensPb) -> tuple[m.Token, ...]:
+    unsaid = [False] * len(tokens.ids)
     special: Iterable[bool] = (
-        [False] * len(tokens.ids) if isinstance(tokens, v1.PrefillTokens) else tokens.is_special
+        # A shard leaves is_special empty for the prompt's tokens, in every version.
+        unsaid if isinstance(tokens, v1.PrefillTokens) else tokens.is_special or unsaid
     )
     return tuple(
         m.Token(*fields)

@@ -1,0 +1,159 @@
+"""What a sweep shows: plain lines byte by byte, and a status on a terminal."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from tests.analysis.samples import OK, deployment, facts, plan, run, trial
+from tgi_bench.cli.estimates import TrialEstimate
+from tgi_bench.cli.screen import LiveScreen, PlainLines, latencies
+from tgi_bench.errors import LaunchError
+from tgi_bench.observation import Outcome, TrialEnd
+
+ONE, TWO = deployment(1), deployment(2)
+TRIALS = tuple(trial(server, size) for server in (ONE, TWO) for size in (1, 2, 4, 8, 16))
+PLAN = plan([ONE, TWO], TRIALS)
+ESTIMATES = {t.trial_id: TrialEstimate(0.05, 0.02, 2.0, 1e9, "") for t in TRIALS}
+CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """The monotonic clock that the screen reads, in ns; set its one entry."""
+    now = [0]
+    monkeypatch.setattr("tgi_bench.cli.screen.time.monotonic_ns", lambda: now[0])
+    yield now
+    now.clear()
+
+
+def play(screen: PlainLines | LiveScreen, clock: list[int]) -> None:
+    """A sweep with every kind of end."""
+    screen.skip_done(TRIALS[:1])
+    screen.launching(ONE)
+    screen.ready(ONE, facts(ONE))
+    screen.trial_begins(TRIALS[1])
+    for index in range(4):
+        screen.run_ended(TRIALS[1], run(index, [50, 20, 22], 2, warmup=index == 0))
+    clock[0] += 3_000_000_000
+    screen.trial_ended(TRIALS[1], OK)
+    screen.trial_begins(TRIALS[2])
+    screen.run_ended(TRIALS[2], ())
+    reason = "CUDA out of memory. Tried to allocate 7.66 GiB [bold]not markup[/bold]"
+    screen.trial_ended(TRIALS[2], TrialEnd(Outcome.OUT_OF_MEMORY, reason))
+    screen.trial_ended(TRIALS[3], TrialEnd(Outcome.SKIPPED, "batch size 4 ran out of memory"))
+    screen.trial_begins(TRIALS[4])
+    screen.trial_ended(TRIALS[4], TrialEnd(Outcome.REFUSED, "needs 9 tokens"))
+    screen.launching(TWO)
+    log = tuple(f"line {number}" for number in range(1, 13))
+    screen.launch_failed(TWO, LaunchError("shard 1 crashed", log))
+    for each, outcome in zip(
+        TRIALS[5:],
+        (
+            Outcome.LAUNCH_FAILED,
+            Outcome.TIMEOUT,
+            Outcome.SHARD_DIED,
+            Outcome.FAILED,
+            Outcome.LAUNCH_FAILED,
+        ),
+        strict=True,
+    ):
+        screen.trial_ended(each, TrialEnd(outcome, "its reason"))
+
+
+def test_plain_lines(clock: list[int], golden: Callable[[str, str], None]) -> None:
+    output = io.StringIO()
+    console = Console(file=output, width=40, highlight=False)
+    play(PlainLines(console, PLAN, ESTIMATES, 1), clock)
+    golden("plain_lines.txt", output.getvalue())
+    assert "\x1b" not in output.getvalue()
+
+
+def test_no_time_left_is_said_where_nothing_is_known(clock: list[int]) -> None:
+    output = io.StringIO()
+    lines = PlainLines(Console(file=output, width=200), PLAN, {}, 0)
+    lines.trial_ended(TRIALS[0], TrialEnd(Outcome.SKIPPED, "because"))
+    assert output.getvalue() == f"[ 1/10] skipped  {TRIALS[0].trial_id}  because\n"
+
+
+def test_every_outcome_has_a_word(clock: list[int]) -> None:
+    output = io.StringIO()
+    lines = PlainLines(Console(file=output, width=200), PLAN, {}, 0)
+    for outcome in Outcome:
+        lines.trial_begins(TRIALS[0])
+        lines.trial_ended(TRIALS[0], TrialEnd(outcome, ""))
+    assert len(output.getvalue().splitlines()) == len(Outcome)
+
+
+def live(clock: list[int], **console: bool) -> str:
+    output = io.StringIO()
+    options = {"force_terminal": True, "color_system": None, **console}
+    terminal = Console(file=output, width=100, height=30, highlight=False, **options)  # type: ignore[arg-type]
+    with LiveScreen(terminal, PLAN, ESTIMATES, 1) as screen:
+        play(screen, clock)
+    return output.getvalue()
+
+
+def test_a_terminal_gets_the_same_lines_and_a_status(clock: list[int]) -> None:
+    plain = io.StringIO()
+    play(PlainLines(Console(file=plain, width=100, highlight=False), PLAN, ESTIMATES, 1), clock)
+    shown = live(clock)
+    text = CONTROL.sub("", shown).replace("\r", "")
+    for line in plain.getvalue().splitlines():
+        assert line in text
+    for status in (
+        "1/10 trials",
+        "now: starting num_shard-1+quantize-none",
+        f"now: {TRIALS[1].trial_id}",
+        "warm-up 1 of 1",
+        "run 1 of 3   last: prefill 50.0 ms, decode 21.0 ms",
+        "run 3 of 3   last:",
+        "3 runs done   last:",
+        "left",
+    ):
+        assert status in text, status
+
+
+def test_the_status_is_gone_at_the_end_and_the_cursor_is_back(clock: list[int]) -> None:
+    shown = live(clock)
+    assert shown.count("\x1b[?25l") == shown.count("\x1b[?25h") == 1
+    # The last thing written erases the status' lines.
+    assert shown.rstrip().endswith(("\x1b[2K", "\x1b[?25h"))
+
+
+def test_an_interrupt_brings_the_cursor_back() -> None:
+    output = io.StringIO()
+    console = Console(file=output, force_terminal=True, width=80)
+
+    def interrupted() -> None:
+        with LiveScreen(console, PLAN, ESTIMATES, 0) as screen:
+            screen.trial_begins(TRIALS[0])
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert output.getvalue().count("\x1b[?25h") == 1
+
+
+def test_nothing_is_drawn_between_runs_by_itself(clock: list[int]) -> None:
+    """No thread redraws: what stands there after a run stands there before the next."""
+    output = io.StringIO()
+    console = Console(file=output, force_terminal=True, width=80)
+    with LiveScreen(console, PLAN, ESTIMATES, 0) as screen:
+        screen.trial_begins(TRIALS[0])
+        assert screen._live.auto_refresh is False
+        assert screen._live._refresh_thread is None
+
+
+def test_latencies() -> None:
+    steps = run(0, [50, 20, 22], 2)
+    assert latencies(steps) == "prefill 50.0 ms, decode 21.0 ms"
+    assert latencies(steps[:1]) == "prefill 50.0 ms"
+    assert latencies(()) == ""
+    failed = replace(steps[2], outcome=Outcome.FAILED)
+    assert latencies([*steps[:2], failed]) == "prefill 50.0 ms, decode 20.0 ms"

@@ -1,0 +1,48 @@
+"""The table that a sweep ends with, byte by byte."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import replace
+
+from rich.console import Console
+
+from tests.report.example import simulated_run
+from tgi_bench.cli.summary_table import print_summary
+
+
+def shown(width: int) -> str:
+    output = io.StringIO()
+    print_summary(Console(file=output, width=width, highlight=False), simulated_run())
+    return "\n".join(line.rstrip() for line in output.getvalue().splitlines()) + "\n"
+
+
+def test_summary(golden: Callable[[str, str], None]) -> None:
+    golden("summary_table.txt", shown(120))
+
+
+def test_it_says_simulated_and_the_verdict() -> None:
+    text = shown(120)
+    assert "simulated" in text
+    assert "verdict: INVALID" in text
+    assert "failed: " in text
+    assert "Remedy: " in text
+
+
+def test_a_trial_that_was_cut_off_has_no_figures() -> None:
+    run = simulated_run()
+    first = replace(run.trials[0], end=None)
+    output = io.StringIO()
+    print_summary(Console(file=output, width=120), replace(run, trials=(first,)))
+    (row,) = [line for line in output.getvalue().splitlines() if " open " in line]
+    assert row.split()[-3:] == ["-", "-", "-"]
+
+
+def test_a_deployment_s_name_is_no_markup() -> None:
+    run = simulated_run()
+    trial = replace(run.trials[0].trial, deployment_id="rope_scaling-[red]")
+    output = io.StringIO()
+    changed = replace(run, trials=(replace(run.trials[0], trial=trial),))
+    print_summary(Console(file=output, width=120), changed)
+    assert "rope_scaling-[red]" in output.getvalue()

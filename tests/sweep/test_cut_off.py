@@ -1,0 +1,203 @@
+"""Sweeps that are killed, interrupted and gone on with."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sqlite3
+import time
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.sweep.experiments import assert_whole, only_run, outcomes, runs_of, write
+from tests.sweep.processes import Tool, kill, read_until, rest_of
+from tgi_bench.observation import StepObservation
+from tgi_bench.record.store import RunStore
+
+ENDED = (0, 3)
+TRIALS = 8
+
+
+def finished_trials(run_dir: Path) -> dict[str, tuple[StepObservation, ...]]:
+    """What was observed in each trial that has an end."""
+    if not (run_dir / "run.db").exists():
+        return {}
+    with RunStore.open(run_dir, writable=False) as store:
+        return {trial_id: store.observations(trial_id) for trial_id in store.ends()}
+
+
+def ends_per_trial(run_dir: Path) -> set[int]:
+    connection = sqlite3.connect(f"file:{run_dir / 'run.db'}?mode=ro", uri=True)
+    try:
+        rows = connection.execute(
+            "SELECT count(*) FROM attempts WHERE outcome IS NOT NULL GROUP BY trial_id"
+        ).fetchall()
+    finally:
+        connection.close()
+    return {count for (count,) in rows}
+
+
+def run_with_a_file(results: Path) -> Path | None:
+    if not (results / "small").is_dir():
+        return None
+    return next((r for r in runs_of(results) if (r / "run.db").exists()), None)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_killed_anywhere_and_resumed_no_trial_is_lost_or_doubled(tool: Tool, seed: int) -> None:
+    """Killed three times: after a number of lines and a time, both drawn."""
+    draw = Random(seed)
+    experiment = write(tool.folder)
+    before: dict[str, tuple[StepObservation, ...]] = {}
+    for _ in range(3):
+        options = ("--resume",) if run_with_a_file(tool.results) else ()
+        with tool.started(experiment, *options) as process:
+            assert process.stdout is not None
+            for _ in range(draw.choice((0, 2, 4, 5, 6, 7))):
+                process.stdout.readline()
+            time.sleep(draw.uniform(0, 0.4))
+            kill(process)
+        run_dir = run_with_a_file(tool.results)
+        if run_dir is not None:
+            now = finished_trials(run_dir)
+            assert {trial_id: now[trial_id] for trial_id in before} == before
+            before = now
+    options = ("--resume",) if run_with_a_file(tool.results) else ()
+    done = tool.sweep(experiment, *options)
+    assert done.returncode in ENDED, done.stdout + done.stderr
+    run_dir = run_with_a_file(tool.results)
+    assert run_dir is not None
+    assert_whole(run_dir)
+    assert ends_per_trial(run_dir) == {1}
+    after = finished_trials(run_dir)
+    assert {trial_id: after[trial_id] for trial_id in before} == before
+    assert (run_dir / "report.md").exists()
+    assert [r for r in runs_of(tool.results) if (r / "run.db").exists()] == [run_dir]
+    assert tool.left() == {}
+
+
+def test_a_server_that_outlived_a_killed_sweep_is_ended_by_the_next(tool: Tool) -> None:
+    """It is stopped, so that it does not end with its parent as it would by itself."""
+    experiment = write(tool.folder, server={"variable": {"num_shard": [2]}})
+    with tool.started(experiment) as process:
+        read_until(process, "[1/4]")
+        servers = [pid for pid in tool.living() if pid != process.pid]
+        for pid in servers:
+            os.kill(pid, signal.SIGSTOP)
+        kill(process)
+    assert set(servers) <= set(tool.living())
+    done = tool.sweep(experiment, "--resume")
+    killed = only_run(tool.results).name
+    assert re.search(rf"ended \d+ processes that the killed sweep of {killed}", done.stdout)
+    assert done.returncode in ENDED
+    assert not set(servers) & set(tool.living())
+    assert_whole(only_run(tool.results))
+
+
+@pytest.mark.parametrize(
+    ("number", "line"),
+    [
+        (signal.SIGINT, "starting num_shard-1"),
+        (signal.SIGINT, "[2/8]"),
+        (signal.SIGTERM, "[5/8]"),
+    ],
+)
+def test_an_interrupt_ends_cleanly_with_a_report_of_what_there_is(
+    tool: Tool, number: signal.Signals, line: str
+) -> None:
+    experiment = write(tool.folder)
+    with tool.started(experiment) as process:
+        read_until(process, line)
+        process.send_signal(number)
+        output = rest_of(process)
+        assert process.returncode == 130, output
+    assert tool.living() == {}
+    assert "Traceback" not in output
+    assert "--resume" in output
+    run_dir = only_run(tool.results)
+    assert not (run_dir / "lock").exists()
+    report = (run_dir / "report.md").read_text(encoding="utf-8")
+    assert "INVALID" in report
+    finished = finished_trials(run_dir)
+    assert len(finished) < TRIALS
+    done = tool.sweep(experiment, "--resume")
+    assert done.returncode in ENDED
+    assert_whole(run_dir)
+    after = finished_trials(run_dir)
+    assert {trial_id: after[trial_id] for trial_id in finished} == finished
+
+
+def test_two_interrupts_leave_no_server(tool: Tool) -> None:
+    with tool.started(write(tool.folder)) as process:
+        read_until(process, "[1/8]")
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        output = rest_of(process)
+    assert process.returncode == 130, output
+    assert "Traceback" not in output
+    assert tool.left() == {}
+
+
+def test_nothing_to_resume(tool: Tool) -> None:
+    experiment = write(tool.folder)
+    done = tool.sweep(experiment, "--resume")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "no unfinished run of this plan" in done.stdout
+    assert not tool.results.exists()
+
+
+def test_a_finished_run_is_not_resumed_nor_one_of_another_plan(tool: Tool) -> None:
+    experiment = write(tool.folder, batches={"sequence_length": [16], "batch_size": [1]})
+    assert tool.sweep(experiment).returncode in ENDED
+    run_dir = only_run(tool.results)
+    before = (run_dir / "run.db").read_bytes()
+    again = tool.sweep(experiment, "--resume")
+    assert (again.returncode, again.stderr) == (0, "")
+    assert "no unfinished run of this plan" in again.stdout
+    with tool.started(experiment) as process:
+        read_until(process, "[1/2]")
+        kill(process)
+    other = tool.sweep(experiment, "--resume", "--set", "batches.runs=4")
+    assert other.returncode == 0
+    assert "no unfinished run of this plan" in other.stdout
+    assert (run_dir / "run.db").read_bytes() == before
+    assert len(runs_of(tool.results)) == 2
+
+
+def test_a_run_that_is_being_written_is_not_resumed(tool: Tool) -> None:
+    experiment = write(tool.folder)
+    with tool.started(experiment) as process:
+        read_until(process, "[1/8]")
+        done = tool.sweep(experiment, "--resume")
+        rest_of(process)
+    assert done.returncode == 0
+    assert "no unfinished run of this plan" in done.stdout
+    assert process.returncode in ENDED
+    assert_whole(only_run(tool.results))
+
+
+def test_a_report_of_a_living_run(tool: Tool) -> None:
+    with tool.started(write(tool.folder)) as process:
+        read_until(process, "[3/8]")
+        report = tool.run("report", only_run(tool.results))
+        rest_of(process)
+    assert (report.returncode, report.stderr) == (0, "")
+    assert "INVALID" in report.stdout
+    assert process.returncode in ENDED
+
+
+def test_an_interrupted_run_s_server_is_gone_from_its_sockets_too(tool: Tool) -> None:
+    with tool.started(write(tool.folder)) as process:
+        read_until(process, "[1/8]")
+        process.send_signal(signal.SIGTERM)
+        rest_of(process)
+    run_dir = only_run(tool.results)
+    assert len(outcomes(run_dir)) < TRIALS
+    log = (run_dir / "launch" / "num_shard-1.log").read_text(encoding="utf-8")
+    stem = log.partition('shard_uds_path: "')[2].partition('"')[0]
+    assert stem
+    assert not Path(stem).parent.exists()

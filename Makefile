@@ -7,7 +7,7 @@ BASE   ?= python:3.12-slim
 TGI_VERSIONS ?= 0.9.4 3.3.7
 PROTOS := $(wildcard tgi_bench/wire/*.proto)
 
-.PHONY: help demo test lint types unit bench images stubs schema golden clean
+.PHONY: help matrix demo test lint types unit bench images stubs schema golden clean
 
 help: ## Say what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,13 @@ images: ## Build docker/'s images: tgi-bench, and tgi-bench-embedded for each of
 	    docker build -f docker/Dockerfile.embedded --build-arg TGI_VERSION=$$version \
 	        -t tgi-bench-embedded:$$version . || exit 1; \
 	done
+
+matrix: $(VENV)/.dev ## Sweep experiments/bloomz.yaml whole, in real containers of the embedded server
+	@image=$$($(BIN)/python -m tests.docker.images) && results=$$(mktemp -d) \
+	    && echo "== sweeping experiments/bloomz.yaml in containers of $$image" \
+	    && { $(BIN)/tgi-bench sweep experiments/bloomz.yaml --set server.image=$$image \
+	        --results $$results; code=$$?; [ $$code -eq 0 ] || [ $$code -eq 3 ]; } \
+	    && ls $$results/bloomz-7b1-mt/*/num_shard-[1248].md && rm -r $$results
 
 stubs: $(VENV)/.dev ## Generate the gRPC stubs from tgi_bench/wire/*.proto
 	@$(BIN)/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. --grpc_python_out=. $(PROTOS)

@@ -65,12 +65,20 @@ class LocatedExperimentError(ExperimentError):
     def __init__(self, problems: tuple[Problem, ...], file: str, lines: dict[str, int]) -> None:
         super().__init__(*problems)
         self.args = (
-            "\n".join(f"{file}:{_line_of(p.key_path, lines)}: {_sentence(p)}" for p in problems),
+            "\n".join(
+                f"{one_line(file)}:{_line_of(p.key_path, lines)}: {_sentence(p)}" for p in problems
+            ),
         )
 
 
+def one_line(text: str) -> str:
+    """The text with line ends and control characters escaped: a name may hold them."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def _sentence(problem: Problem) -> str:
-    return f"{problem.key_path}: {problem.message}" if problem.key_path else problem.message
+    path = f"{problem.key_path}: " if problem.key_path else ""
+    return one_line(f"{path}{problem.message}")
 
 
 def _line_of(key_path: str, lines: dict[str, int]) -> int:

@@ -57,9 +57,29 @@ def test_best_batch_by_hand() -> None:
     # 1 / 20 ms = 50, 2 / 25 ms = 80, 4 / 80 ms = 50 tokens/s
     summaries = [summary(t, 50, ms) for t, ms in zip(trials, (20, 25, 80), strict=True)]
     (best,) = best_batches(plan((ONE,), trials), summaries)
-    assert best == BestBatch(BOTH, 1, 2, 80, 25 * MS, False)
-    (largest,) = best_batches(plan((ONE,), trials), summaries[:2])
-    assert largest.largest
+    assert best == BestBatch(BOTH, 1, 2, 80, 25 * MS, True, None, False)
+    (largest,) = best_batches(plan((ONE,), trials[:2]), summaries[:2])
+    assert (largest.slower_above, largest.next_above, largest.unfinished_above) == (
+        False,
+        None,
+        False,
+    )
+
+
+def test_what_came_of_the_next_larger_batch() -> None:
+    trials = [trial(ONE, size) for size in (1, 2, 4)]
+    memory, skipped = (
+        ended(trials[1], Outcome.OUT_OF_MEMORY, "no room"),
+        ended(trials[2], Outcome.SKIPPED, "no room"),
+    )
+    # in any order of the plan, the next larger one is the second
+    (best,) = best_batches(plan((ONE,), trials), [skipped, memory, summary(trials[0])])
+    assert best.next_above == memory.end
+    assert not best.slower_above
+    cut = replace(memory, end=None)
+    (best,) = best_batches(plan((ONE,), trials), [summary(trials[0]), cut, skipped])
+    assert best.unfinished_above
+    assert best.next_above is None
 
 
 def test_no_decode_has_no_best_batch() -> None:

@@ -7,7 +7,15 @@ import pytest
 
 from tests.analysis.samples import OK, deployment, ended, facts, plan, record, summary, trial
 from tgi_bench.analysis.arguments import differences, same
-from tgi_bench.analysis.run import DeploymentRecord, Origin, TrialSummary, Verdict
+from tgi_bench.analysis.run import (
+    NOT_CHECKED,
+    Check,
+    CheckStatus,
+    DeploymentRecord,
+    Origin,
+    TrialSummary,
+    Verdict,
+)
 from tgi_bench.analysis.summary import summarise_published
 from tgi_bench.analysis.verdict import judge
 from tgi_bench.observation import Outcome, PublishedFigures
@@ -128,6 +136,61 @@ def test_running_out_of_memory_is_a_result() -> None:
 def test_an_unfinished_run_is_invalid() -> None:
     assert failed(judged(finished=False)) == ["every trial ended"]
     assert failed(judged(summaries=())) == ["every trial ended", "no trial failed"]
+
+
+def test_a_run_in_which_nothing_was_run() -> None:
+    untouched = replace(ended(TRIAL, Outcome.OK, ""), end=None)
+    for summaries, finding in (
+        ((untouched,), "no trial was run"),
+        ((), "no trial was run"),
+        ((replace(FINE, end=None),), "no trial was finished"),
+    ):
+        (check,) = [c for c in judged(summaries, (), False).checks if c.name == "no trial failed"]
+        assert not check.passed
+        assert check.finding == finding
+        assert "--resume" in check.remedy
+        assert "batch_size" not in check.remedy
+
+
+@pytest.mark.parametrize(
+    ("reason", "remedy"),
+    [
+        ("no socket of the shards is known: name the master's in", "server.sockets"),
+        ("vLLM has no gRPC shards: prefill and decode batches cannot be sent to it", "engine"),
+        ("needs 9 tokens of KV cache; the server has room for 8 (log)", "batches.batch_size"),
+    ],
+)
+def test_a_run_whose_trials_are_all_refused(reason: str, remedy: str) -> None:
+    verdict = judged((ended(TRIAL, Outcome.REFUSED, reason),))
+    (check,) = [c for c in verdict.checks if not c.passed]
+    assert check.name == "no trial failed"
+    assert remedy in check.remedy
+    assert (reason in check.finding) is ("shards" in reason)
+
+
+def test_what_the_launcher_chose_is_named() -> None:
+    asked = replace(
+        SERVER,
+        arguments=(
+            *SERVER.arguments,
+            LauncherArgument("port", 80, False),
+            LauncherArgument("hostname", "127.0.0.1", False),
+        ),
+    )
+    printed = (*(facts(SERVER).arguments or ()), ("hostname", '"127.0.0.1"'))
+    (check,) = [
+        c
+        for c in judged(records=(record(asked, arguments=printed),)).checks
+        if c.name == "arguments in effect are those requested"
+    ]
+    assert check.passed
+    assert check.finding == "as printed by 1 server; port: 80 requested, chosen by the launcher"
+
+
+def test_the_status_of_a_check() -> None:
+    assert Check("a", True, "3 of 3", "").status is CheckStatus.PASSED
+    assert Check("a", False, "2 of 3", "more").status is CheckStatus.FAILED
+    assert Check("a", True, f"{NOT_CHECKED}none said", "").status is CheckStatus.NOT_CHECKED
 
 
 def test_another_version_or_argument_is_found() -> None:

@@ -125,6 +125,47 @@ def test_files_that_cannot_be_read(tgi_bench: CommandLine, tmp_path: Path, comma
         assert str(path) in message
 
 
+@pytest.mark.parametrize("command", ["plan", "import"])
+def test_files_that_would_never_end(tgi_bench: CommandLine, tmp_path: Path, command: str) -> None:
+    endless, pipe, long = (tmp_path / name for name in ("zero.yaml", "pipe.yaml", "long.yaml"))
+    endless.symlink_to("/dev/zero")
+    os.mkfifo(pipe)
+    with long.open("wb") as stream:
+        stream.truncate(1 << 25)
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "socket"))
+        for path, expected in (
+            (endless, "is a device or a socket"),
+            (tmp_path / "socket", "is a device or a socket"),
+            (pipe, "is a pipe that nobody writes to"),
+            (long, "bytes, the most that are read"),
+        ):
+            message = tgi_bench.refused(command, path)
+            assert f"{path}: " in message
+            assert expected in message
+
+
+def test_a_pipe_of_the_shell_is_read() -> None:
+    script = f"exec {sys.executable} -m tgi_bench.cli.main plan <(sleep 0.2; cat)"
+    done = subprocess.run(
+        ["bash", "-c", script], input=GOOD, capture_output=True, text=True, timeout=30, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "2 deployments, 2 trials" in done.stdout
+
+
+def test_a_name_with_a_line_end_stays_on_one_line(tgi_bench: CommandLine, tmp_path: Path) -> None:
+    assert r"a\nb.yaml: no such" in tgi_bench.refused("plan", tmp_path / "a\nb.yaml")
+
+
+def test_an_import_s_errors_name_file_and_line(tgi_bench: CommandLine, tmp_path: Path) -> None:
+    file = tmp_path / "tables.md"
+    file.write_text("# nothing\n", encoding="utf-8")
+    assert tgi_bench.refused("import", file).startswith(f"tgi-bench: {file}:1: no tables found;")
+    assert "is a directory, not a report file" in tgi_bench.refused("import", tmp_path)
+    assert "is a directory, not an experiment file" in tgi_bench.refused("plan", tmp_path)
+
+
 def test_an_empty_report_is_not_imported(tgi_bench: CommandLine, tmp_path: Path) -> None:
     for text in ("", "# no tables\n", "| a | b |\n|---|---|\n| 1 | 2 |\n"):
         file = tmp_path / "report.md"
@@ -140,10 +181,9 @@ def test_an_import_stays_in_the_results_folder(
     published = Path(__file__).parent.parent / "golden" / "published_tgi_bloomz-7b1-mt.md"
     results = tmp_path / "inner" / "results"
     ended = tgi_bench("import", published, "--name", name, "--results", results)
-    assert ended.code in (0, 2)
-    assert [p for p in tmp_path.rglob("*") if p.is_file() and results not in p.parents] == []
-    if ended.code == 2:
-        assert ended.stderr.strip()
+    assert ended.code == 2
+    assert ended.stderr.startswith("tgi-bench: --name: must be a name of at most 100 letters")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -171,7 +211,6 @@ def test_options(tgi_bench: CommandLine, tmp_path: Path, options: list[str], exp
     [
         ("server.embedded.accelerator=H1000", "accelerator"),
         ("model=org/unknown", "model"),
-        ("server.launcher=process", "--launcher embedded"),
     ],
 )
 def test_what_the_embedded_server_cannot_compute(
@@ -182,6 +221,16 @@ def test_what_the_embedded_server_cannot_compute(
     results = tmp_path / "results"
     message = tgi_bench.refused("sweep", file, "--set", setting, "--results", results)
     assert expected in message
+    assert not results.exists()
+
+
+def test_a_program_that_is_not_there(tgi_bench: CommandLine, tmp_path: Path) -> None:
+    file = tmp_path / "experiment.yaml"
+    file.write_text(GOOD, encoding="utf-8")
+    settings = ("--launcher", "process", "--set", "server.command=no-such-launcher")
+    results = tmp_path / "results"
+    message = tgi_bench.refused("sweep", file, *settings, "--results", results)
+    assert "no-such-launcher" in message
     assert not results.exists()
 
 
@@ -288,6 +337,10 @@ def test_no_command_like_that(tgi_bench: CommandLine) -> None:
     ("arguments", "expected"),
     [
         (["--tgi-version", "1.2.3.4"], "1.2.3.4"),
+        (["--tgi-version", "9.9.9"], "the behaviours of 0.8.0 to 3.3.7, not of 9.9.9"),
+        (["--port", "9991"], "give --model-id; known: facebook/opt-1.3b, "),
+        (["--max-total-tokens", "9" * 5000], "must be an integer that fits 64 bits"),
+        (["--max-total-tokens", "x"], "must be an integer of at least 1, not `x`"),
         (["--engine", "real"], "--engine"),
         (["--accelerator", "abacus"], "abacus"),
         (["--model-id", "org/unknown"], "org/unknown"),
@@ -315,6 +368,7 @@ def test_a_port_in_use(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert port in done.stderr
     assert "--port" in done.stderr
+    assert done.stderr.count("127.0.0.1") == 1
     assert done.stderr.count("\n") == 1
 
 
@@ -328,6 +382,24 @@ def test_a_process_of_its_own_says_the_same(tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"tgi-bench: {tmp_path / 'nobody.yaml'}: no such experiment file\n"
+
+
+@pytest.mark.parametrize("command", [["schema"], ["--help"], ["plan"]])
+def test_an_output_without_room(tmp_path: Path, command: list[str]) -> None:
+    experiment = tmp_path / "good.yaml"
+    experiment.write_text(GOOD, encoding="utf-8")
+    arguments = [*command, str(experiment)] if command == ["plan"] else command
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "tgi_bench.cli.main", *arguments],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr == "tgi-bench: the output cannot be written: No space left on device\n"
 
 
 def test_a_reader_that_stops_reading() -> None:

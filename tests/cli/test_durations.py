@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tgi_bench.cli.durations import duration
+from tgi_bench.cli.durations import counted, duration
 
 
 @pytest.mark.parametrize(
@@ -34,3 +34,7 @@ from tgi_bench.cli.durations import duration
 )
 def test_duration(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+def test_counts() -> None:
+    assert [counted(n, "trial") for n in (0, 1, 2)] == ["0 trials", "1 trial", "2 trials"]

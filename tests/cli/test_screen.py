@@ -12,7 +12,7 @@ from rich.console import Console
 
 from tests.analysis.samples import OK, deployment, facts, plan, run, trial
 from tgi_bench.cli.estimates import TrialEstimate
-from tgi_bench.cli.screen import LiveScreen, PlainLines, latencies
+from tgi_bench.cli.screen import LiveScreen, PlainLines, fitting, latencies
 from tgi_bench.errors import LaunchError
 from tgi_bench.observation import Outcome, TrialEnd
 
@@ -93,7 +93,7 @@ def test_every_outcome_has_a_word(clock: list[int]) -> None:
 def live(clock: list[int], **console: bool) -> str:
     output = io.StringIO()
     options = {"force_terminal": True, "color_system": None, **console}
-    terminal = Console(file=output, width=100, height=30, highlight=False, **options)  # type: ignore[arg-type]
+    terminal = Console(file=output, width=200, height=30, highlight=False, **options)  # type: ignore[arg-type]
     with LiveScreen(terminal, PLAN, ESTIMATES, 1) as screen:
         play(screen, clock)
     return output.getvalue()
@@ -157,3 +157,33 @@ def test_latencies() -> None:
     assert latencies(()) == ""
     failed = replace(steps[2], outcome=Outcome.FAILED)
     assert latencies([*steps[:2], failed]) == "prefill 50.0 ms, decode 20.0 ms"
+
+
+def test_a_line_is_cropped_on_a_terminal_only() -> None:
+    terminal = Console(file=io.StringIO(), force_terminal=True, width=20)
+    assert fitting(terminal, "a" * 20) == "a" * 20
+    assert fitting(terminal, "one two three four five") == "one two three fou..."
+    assert fitting(terminal, "\u4e2d" * 11) == "\u4e2d" * 8 + "..."
+    in_a_file = Console(file=io.StringIO(), width=20)
+    assert fitting(in_a_file, "a" * 21) == "a" * 21
+
+
+def test_no_line_on_a_narrow_terminal_is_broken(clock: list[int]) -> None:
+    output = io.StringIO()
+    terminal = Console(
+        file=output, force_terminal=True, color_system=None, width=50, highlight=False
+    )
+    play(PlainLines(terminal, PLAN, ESTIMATES, 1), clock)
+    lines = output.getvalue().splitlines()
+    assert max(map(len, lines)) == 50
+    assert sum(line.startswith("[") for line in lines) == 9
+    assert any(line.endswith("...") for line in lines)
+
+
+@pytest.mark.parametrize(("total_s", "said"), [(0.0, False), (0.001, False), (2.0, True)])
+def test_next_to_no_time_left_is_not_said(clock: list[int], total_s: float, said: bool) -> None:
+    output = io.StringIO()
+    known = {t.trial_id: TrialEstimate(0.0, 0.0, total_s, 1e9, "") for t in TRIALS}
+    lines = PlainLines(Console(file=output, width=200), PLAN, known, 0)
+    lines.trial_ended(TRIALS[0], TrialEnd(Outcome.SKIPPED, "because"))
+    assert (" left)" in output.getvalue()) is said

@@ -35,7 +35,7 @@ def test_a_trial_that_was_cut_off_has_no_figures() -> None:
     first = replace(run.trials[0], end=None)
     output = io.StringIO()
     print_summary(Console(file=output, width=120), replace(run, trials=(first,)))
-    (row,) = [line for line in output.getvalue().splitlines() if " open " in line]
+    (row,) = [line for line in output.getvalue().splitlines() if " not finished " in line]
     assert row.split()[-3:] == ["-", "-", "-"]
 
 
@@ -46,3 +46,16 @@ def test_a_deployment_s_name_is_no_markup() -> None:
     changed = replace(run, trials=(replace(run.trials[0], trial=trial),))
     print_summary(Console(file=output, width=120), changed)
     assert "rope_scaling-[red]" in output.getvalue()
+
+
+def test_a_narrow_terminal_gets_each_name_on_a_line_of_its_own() -> None:
+    wide, narrow = shown(120), shown(74).splitlines()
+    names = {t.trial.deployment_id for t in simulated_run().trials}
+    for name in names:
+        assert name in narrow
+        assert not any(line.startswith(name) and line != name for line in narrow)
+    figures = [
+        line.split(maxsplit=1)[1].split() for line in wide.splitlines() if "num_shard-" in line
+    ]
+    rows = [line.split() for line in narrow]
+    assert all(row in rows for row in figures if row[0].isdigit())

@@ -67,6 +67,8 @@ def test_capacity_and_address() -> None:
     [
         ("Method Prefill: CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0 has",
          "CUDA out of memory. Tried to allocate 1.50 GiB"),
+        ("CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0 has 9 GiB. (simulated)",
+         "CUDA out of memory. Tried to allocate 1.50 GiB (simulated)"),
         ("Not enough memory to handle 4096 prefill tokens. You need to",
          "the device has not enough memory to handle 4096 prefill tokens: "
          "lower max_batch_prefill_tokens"),

@@ -316,7 +316,7 @@ def test_forms_of_a_flag(words: list[str]) -> None:
         (["model"], {}, "`model` is no argument"),
         (["--port"], {}, "needs a value"),
         (["--port", "--json-output"], {}, "needs a value"),
-        (["--port", "x"], {}, "at most 65535, not `x`"),
+        (["--port", "x"], {}, "at least 0, not `x`"),
         (["--port", ""], {}, "must be an integer"),
         (["--port", "1", "-p2"], {}, "is given twice"),
         (["--json-output=true"], {}, "takes no value"),

@@ -10,6 +10,7 @@ from tgi_bench.errors import ExperimentError
 from tgi_bench.plan.expand import expand
 from tgi_bench.plan.experiment import from_json, json_schema, to_json
 from tgi_bench.plan.load import load, load_plan, parse_overrides
+from tgi_bench.plan.matrix import idle_skips
 from tgi_bench.plan.plan import LauncherKind, Override
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
@@ -76,7 +77,7 @@ def test_a_scalar_stands_for_a_list_of_one_and_defaults_are_filled() -> None:
         (
             "batch_size: [4, 1]",
             "batch_sise: [4, 1]",
-            "e.yaml:11: batches.batch_size: is missing: Requests in a batch; run in ascending "
+            "e.yaml:11: batches.batch_size: is missing: requests in a batch; run in ascending "
             "order\n"
             "e.yaml:14: batches.batch_sise: is no key here; allowed: sequence_length, "
             "decode_length, batch_size, runs, warmups, sampling, step_timeout_s, prompt_seed; "
@@ -132,8 +133,35 @@ def test_a_scalar_stands_for_a_list_of_one_and_defaults_are_filled() -> None:
         (
             "experiment: small",
             "experiment: ../small",
-            "e.yaml:1: experiment: `../small` is not allowed: Its name, which is its folder's "
-            "too: letters, digits, `.`, `_`, `-`; at most 100",
+            "e.yaml:1: experiment: must be a name of at most 100 letters, digits, `.`, `_` and `-` "
+            "that begins with a letter, a digit or `_`, not `../small`",
+        ),
+        (
+            "experiment: small",
+            'experiment: "a\\nb"',
+            "e.yaml:1: experiment: must be a name of at most 100 letters, digits, `.`, `_` and `-` "
+            "that begins with a letter, a digit or `_`, not `a\\nb`",
+        ),
+        (
+            "model: org/model",
+            '"x\\ny": 1\nmodel: org/model',
+            "e.yaml:2: x\\ny: is no key here; allowed: experiment, model, server, batches",
+        ),
+        (
+            "runs: 2",
+            f"runs: {'9' * 5000}",
+            "e.yaml:15: holds an integer of 5000 digits; at most 40 are read",
+        ),
+        (
+            "image: tgi:0.9.4",
+            "image: tgi\n  version: 0.9",
+            'e.yaml:6: server.version: must be three numbers in quotes, as in "3.3.7", not `0.9`',
+        ),
+        (
+            "max_input_length: 1000",
+            f"max_input_length: {10**20}",
+            "e.yaml:7: server.constant.max_input_length: must be an integer that fits 64 bits, "
+            f"not {10**20}",
         ),
         (
             "  image: tgi:0.9.4\n",
@@ -356,3 +384,55 @@ def test_an_experiment_survives_the_run_file() -> None:
 def test_what_no_run_file_holds(text: str) -> None:
     with pytest.raises(ExperimentError):
         from_json(text)
+
+
+def test_which_option_named_the_launcher() -> None:
+    assert said(SMALL, ("server.launcher=dockr",)).startswith("--set server.launcher=dockr: must")
+    both = parse_overrides(("server.launcher=process",), "dockr")
+    with pytest.raises(ExperimentError, match=r"^--launcher dockr: must be one of"):
+        load_plan(SMALL, "e.yaml", both)
+    assert both[1] == Override("server.launcher", "dockr")
+
+
+def test_an_override_is_shown_on_one_short_line() -> None:
+    assert "\n" not in said(SMALL, ("experiment=a\nb",))
+    long = said(SMALL, (f"batches.runs={'9' * 5000}",))
+    assert long.endswith("its value holds an integer of 5000 digits; at most 40 are read")
+    assert len(long) < 200
+
+
+@pytest.mark.parametrize(
+    ("head", "key"),
+    [
+        ("image: tgi:9.9.9", "e.yaml:5: server.image"),
+        ("version: 9.9.9", "e.yaml:5: server.version"),
+    ],
+)
+def test_a_version_that_the_embedded_server_does_not_show(head: str, key: str) -> None:
+    text = replaced("  image: tgi:0.9.4", f"  {head}")
+    assert said(text.replace("launcher: docker", "launcher: embedded")) == (
+        f"{key}: the embedded server shows the behaviours of 0.8.0 to 3.3.7, not of 9.9.9"
+    )
+    _, plan = load_plan(text.replace("launcher: docker", "launcher: process"), "e.yaml")
+    assert {deployment.tgi_version for deployment in plan.deployments} == {"9.9.9"}
+
+
+@pytest.mark.parametrize(
+    ("skip", "idle"),
+    [
+        ("[]", ()),
+        ("[{num_shard: 1}]", ()),
+        ("[{num_shard: 4}]", (1,)),
+        ("[{num_shard: [4, 2]}, {num_shard: 1, quantize: gptq}]", (2,)),
+    ],
+)
+def test_skip_entries_that_match_nothing(skip: str, idle: tuple[int, ...]) -> None:
+    experiment, _ = load_plan(SMALL, "e.yaml", parse_overrides((f"server.skip={skip}",)))
+    assert idle_skips(experiment.server) == idle
+
+
+def test_a_long_string_in_a_list_is_kept_whole() -> None:
+    long = "x" * 200
+    setting = f"server.constant.cors_allow_origin=[{long}, y]"
+    _, plan = load_plan(SMALL, "e.yaml", parse_overrides((setting,)))
+    assert plan.deployments[0].argument("cors_allow_origin") == f"{long},y"

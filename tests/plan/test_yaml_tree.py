@@ -35,7 +35,8 @@ from tgi_bench.plan.yaml_tree import YamlError, parse_yaml
         ("'10'", "10"),
         ('"true"', "true"),
         ("!!str 10", "10"),
-        ("9" * 41, 1e41),
+        ("9" * 40, 10**40 - 1),
+        ("9" * 41 + ".0", 1e41),
     ],
 )
 def test_scalars(text: str, value: object) -> None:

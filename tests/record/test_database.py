@@ -90,6 +90,18 @@ def test_a_value_of_another_format_is_told_as_damage(tmp_path: Path) -> None:
                 read()
 
 
+def test_a_run_file_without_its_run(tmp_path: Path) -> None:
+    connection = sqlite3.connect(_run(tmp_path))
+    connection.execute("DELETE FROM run")
+    connection.commit()
+    connection.close()
+    with (
+        RunStore.open(tmp_path, writable=False) as store,
+        pytest.raises(RunFileError, match=r"is damaged: it has no run$"),
+    ):
+        store.header()
+
+
 def test_names_with_characters_of_uris(tmp_path: Path) -> None:
     folder = tmp_path / "50% #1? é"
     folder.mkdir()

@@ -31,6 +31,16 @@ def test_no_secret_and_no_name_of_the_machine(monkeypatch: pytest.MonkeyPatch) -
     assert socket.gethostname() not in told.split()
 
 
+def test_what_a_resumed_run_adds() -> None:
+    added = environment.resumed()
+    assert [name for name, _ in added] == [
+        "Resumed (UTC)",
+        "Load average when resumed",
+        "tgi-bench when resumed",
+    ]
+    assert not {name for name, _ in added} & {name for name, _ in environment.capture()}
+
+
 def test_cpu_and_memory() -> None:
     cpuinfo = "processor\t: 0\nmodel name\t: AMD EPYC: 7B13\nprocessor\t: 1\nmodel name\t: Z\n"
     assert environment.cpu_model(cpuinfo) == "AMD EPYC: 7B13"

@@ -14,7 +14,7 @@ import pytest
 
 from tests.record import samples
 from tgi_bench.errors import ResultsError, RunFileError
-from tgi_bench.record.runs import RunLock, new_run_dir, newest_unfinished
+from tgi_bench.record.runs import RunLock, Unfinished, new_run_dir, newest_unfinished
 from tgi_bench.record.store import RunStore
 
 AT = datetime(2026, 11, 21, 10, 22, 33, tzinfo=UTC)
@@ -61,25 +61,38 @@ def test_results_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 def test_the_newest_unfinished_run_of_a_plan(tmp_path: Path) -> None:
-    assert newest_unfinished(tmp_path, "bloomz", samples.DIGEST) is None
+    nothing = Unfinished(None, None, ())
+    assert newest_unfinished(tmp_path, "bloomz", samples.DIGEST) == nothing
     oldest = _run(tmp_path, 0)
     _run(tmp_path, 1, finished=True)
-    assert newest_unfinished(tmp_path, "bloomz", samples.DIGEST) == oldest
+    found = newest_unfinished(tmp_path, "bloomz", samples.DIGEST)
+    assert found == Unfinished(oldest, None, ())
     newest = _run(tmp_path, 2)
     _run(tmp_path, 3, OTHER)
-    new_run_dir(tmp_path, "bloomz", samples.DIGEST, AT + timedelta(minutes=4))  # cut off at once
     (tmp_path / "bloomz" / "notes").mkdir()
-    assert newest_unfinished(tmp_path, "bloomz", samples.DIGEST) == newest
+    found = newest_unfinished(tmp_path, "bloomz", samples.DIGEST)
+    assert found == Unfinished(newest, None, ())
     with RunLock(newest):
-        assert newest_unfinished(tmp_path, "bloomz", samples.DIGEST) == oldest
-    assert newest_unfinished(tmp_path, "bloomz", samples.DIGEST) == newest
-    assert newest_unfinished(tmp_path, "bloomz", "f" * 64) is None
+        held = newest_unfinished(tmp_path, "bloomz", samples.DIGEST)
+        assert held == Unfinished(newest, str(os.getpid()), ())
+    assert newest_unfinished(tmp_path, "bloomz", samples.DIGEST) == found
+    assert newest_unfinished(tmp_path, "bloomz", "f" * 64) == nothing
+
+
+def test_folders_of_a_plan_without_a_run_are_named(tmp_path: Path) -> None:
+    later = AT + timedelta(minutes=4)
+    empty = new_run_dir(tmp_path, "bloomz", samples.DIGEST, later)
+    assert newest_unfinished(tmp_path, "bloomz", samples.DIGEST) == Unfinished(None, None, (empty,))
+    older = _run(tmp_path, 0)
+    new_run_dir(tmp_path, "bloomz", samples.DIGEST, AT - timedelta(minutes=1))
+    found = newest_unfinished(tmp_path, "bloomz", samples.DIGEST)
+    assert found == Unfinished(older, None, (empty,))
 
 
 def test_runs_of_one_second_are_ordered_by_number(tmp_path: Path) -> None:
     runs = [_run(tmp_path, 0) for _ in range(11)]
     assert runs[-1].name.endswith("-11")
-    assert newest_unfinished(tmp_path, "bloomz", samples.DIGEST) == runs[-1]
+    assert newest_unfinished(tmp_path, "bloomz", samples.DIGEST).run_dir == runs[-1]
 
 
 def test_a_damaged_newest_run_is_told(tmp_path: Path) -> None:

@@ -219,6 +219,15 @@ def test_finish(tmp_path: Path) -> None:
         assert store.finished()
 
 
+def test_what_a_resumed_run_adds_to_its_environment(tmp_path: Path) -> None:
+    with RunStore.create(_folder(tmp_path), samples.header(samples.plan())) as store:
+        before = store.header().environment
+        store.add_environment([("Resumed (UTC)", "10:00"), ("Load", "1")])
+        store.add_environment([("Resumed (UTC)", "11:00")])
+        after = store.header().environment
+    assert after == (*before, ("Resumed (UTC)", "10:00; 11:00"), ("Load", "1"))
+
+
 def test_a_closed_run_is_one_file_and_reading_leaves_it_so(tmp_path: Path) -> None:
     with RunStore.create(tmp_path, samples.header()) as store:
         store.finish()

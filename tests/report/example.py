@@ -11,7 +11,7 @@ from tgi_bench.analysis.summary import summarise_published
 from tgi_bench.analysis.verdict import judge
 from tgi_bench.observation import Outcome
 from tgi_bench.plan.plan import LauncherArgument, Override
-from tgi_bench.report.imported import to_run_parts
+from tgi_bench.report.imported import to_run_parts, written_by
 from tgi_bench.report.published import parse
 
 PUBLISHED = Path(__file__).parents[1] / "golden" / "published_tgi_bloomz-7b1-mt.md"
@@ -25,7 +25,10 @@ def simulated_run() -> Run:
         plan(servers, trials),
         overrides=(Override("only.num_shard", "1,2"), Override("server.launcher", "embedded")),
     )
-    memory = "CUDA out of memory. Tried to allocate 7.66 GiB (GPU 0; 39.39 GiB total capacity)"
+    memory = (
+        "CUDA out of memory. Tried to allocate 7.66 GiB (GPU 0; 39.39 GiB total capacity) "
+        "(simulated)"
+    )
     ends = {
         (1, None, 4): (Outcome.OUT_OF_MEMORY, memory),
         (1, None, 8): (Outcome.SKIPPED, "out of memory at batch size 4 already"),
@@ -53,7 +56,11 @@ def simulated_run() -> Run:
         run_id="20260101T000000Z-dddddd",
         plan=asked,
         origin=Origin.SIMULATED,
-        environment=(("tgi-bench", "0.1.0"), ("CPU", "two cores | one socket")),
+        environment=(
+            ("tgi-bench", "0.1.0"),
+            ("CPU", "two cores | one socket"),
+            ("CPU cores", "2 of 8"),
+        ),
         deployments=tuple(records),
         trials=tuple(summaries),
         verdict=judge(asked, Origin.SIMULATED, records, summaries, True),
@@ -63,7 +70,8 @@ def simulated_run() -> Run:
 
 def imported_run(text: str, file_name: str) -> Run:
     """A published report as a run."""
-    asked, found = to_run_parts(parse(text), file_name)
+    report = parse(text)
+    asked, found = to_run_parts(report, file_name)
     records = tuple(DeploymentRecord(d, None, "") for d in asked.deployments)
     trials = tuple(
         summarise_published(t, found[t.trial_id][1], found[t.trial_id][0], t.runs)
@@ -73,7 +81,7 @@ def imported_run(text: str, file_name: str) -> Run:
         run_id="imported",
         plan=asked,
         origin=Origin.IMPORTED,
-        environment=(),
+        environment=(written_by(report),),
         deployments=records,
         trials=trials,
         verdict=judge(asked, Origin.IMPORTED, records, trials, True),

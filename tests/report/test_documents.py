@@ -14,6 +14,7 @@ from tgi_bench.analysis.run import Origin, Run
 from tgi_bench.report.documents import CSV_HEADERS, as_csv, documents
 from tgi_bench.report.json_document import as_json
 from tgi_bench.report.table import Table, csv_text, markdown
+from tgi_bench.report.words import short_reason
 
 Golden = Callable[[str, str], None]
 
@@ -52,9 +53,7 @@ def test_no_cell_is_blank_and_rows_are_aligned() -> None:
         lines = text.splitlines()
         for above, line in pairwise(lines):
             if line.startswith("|"):
-                assert all(c.strip() for c in line.replace("\\|", "").strip("|").split("|")) or (
-                    "cut off" in line
-                )
+                assert all(c.strip() for c in line.replace("\\|", "").strip("|").split("|"))
                 if above.startswith("|"):
                     assert len(above) == len(line)
 
@@ -74,13 +73,19 @@ def test_what_was_not_checked_stands_apart() -> None:
     assert "the server's version" not in before
 
 
-def test_a_run_that_was_cut_off() -> None:
+def test_a_run_that_is_not_finished() -> None:
     run = simulated_run()
     cut = replace(run, finished=False, trials=tuple(replace(t, end=None) for t in run.trials))
     pages = documents(cut)
     assert "the sweep is not finished." in pages["report.md"]
-    assert "| cut off |" in pages["num_shard-1.md"]
-    assert "the sweep was cut off before this trial ended" in pages["num_shard-1.md"]
+    assert "| not finished |" in pages["num_shard-1.md"]
+    assert (
+        "- not finished, batch sizes 1, 2: the sweep ended before this trial did; 3 runs of it "
+        "were recorded\n" in pages["num_shard-1.md"]
+    )
+    assert "40.40 ms" not in pages["num_shard-1.md"]
+    assert "| not finished | 3 of 3 runs recorded |" in pages["report.md"]
+    assert {r["outcome"] for r in csv.DictReader(io.StringIO(as_csv(cut)))} == {"not_finished"}
     empty = documents(replace(cut, trials=()))
     assert "Speed-up" not in empty["report.md"]
     assert json.loads(as_json(cut))["trials"][0]["outcome"] is None
@@ -98,6 +103,59 @@ def test_json_is_stable_and_has_units() -> None:
     assert document["deployments"][0]["server"]["simulated"] is True
 
 
+def test_json_says_what_came_of_each_check() -> None:
+    run = several_settings()
+    checks = {c["name"]: c for c in json.loads(as_json(run))["verdict"]["checks"]}
+    unmade = checks["the server's version is the planned one"]
+    assert (unmade["status"], unmade["passed"]) == ("not_checked", None)
+    assert unmade["finding"] == "no server said its version"
+    made = checks["at least 3 runs"]
+    assert (made["status"], made["passed"]) == ("passed", True)
+    failing = json.loads(as_json(simulated_run()))["verdict"]["checks"][1]
+    assert (failing["status"], failing["passed"]) == ("failed", False)
+
+
+def test_an_out_of_memory_is_short_in_pages_and_whole_in_json() -> None:
+    run = simulated_run()
+    short = "CUDA out of memory. Tried to allocate 7.66 GiB (simulated)"
+    pages = documents(run)
+    assert f"- OOM, batch size 4: {short}\n" in pages["num_shard-1.md"]
+    assert f"| {short} " in pages["report.md"]
+    assert all("39.39 GiB" not in page for page in pages.values())
+    assert "39.39 GiB total capacity" in as_json(run)
+
+
+@pytest.mark.parametrize(
+    ("reason", "short"),
+    [
+        ("no answer\nwithin 600 s", "no answer within 600 s"),
+        (
+            "shard_rank 1: CUDA out of memory. Tried to allocate 15.31 GiB. GPU 0 has a total",
+            "shard_rank 1: CUDA out of memory. Tried to allocate 15.31 GiB",
+        ),
+        ("Out of available cache blocks: asked 9", "Out of available cache blocks: asked 9"),
+        ("", ""),
+    ],
+)
+def test_short_reason(reason: str, short: str) -> None:
+    assert short_reason(reason) == short
+
+
+def test_verdict_stands_before_definitions_and_says_what_it_is_of() -> None:
+    for name, text in documents(simulated_run()).items():
+        headings = [line for line in text.splitlines() if line.startswith("# ")]
+        assert headings[-1] == "# Definitions"
+        assert "# Verdict: INVALID" in headings
+        assert ("The checks are of the whole run" in text) is (name != "report.md")
+
+
+def test_larger_batch_sizes_than_the_best() -> None:
+    lines = documents(simulated_run())["report.md"].splitlines()
+    start = next(i for i, line in enumerate(lines) if "Larger batch sizes" in line)
+    rows = [line.strip("| ").rpartition("| ")[2] for line in lines[start + 2 : start + 5]]
+    assert rows == ["next one OOM", "next one timeout", "next one refused"]
+
+
 def test_csv_has_a_row_for_each_trial_and_step() -> None:
     run = simulated_run()
     rows = list(csv.DictReader(io.StringIO(as_csv(run))))
@@ -110,7 +168,9 @@ def test_csv_has_a_row_for_each_trial_and_step() -> None:
 
 def test_measured_where_no_server_said_simulated() -> None:
     run = replace(simulated_run(), origin=Origin.MEASURED)
-    assert all("imulated" not in t.replace("`simulated`", "") for t in documents(run).values())
+    for page in documents(run).values():
+        # the servers' own words stay
+        assert "imulated" not in page.replace("`simulated`", "").replace("GiB (simulated)", "")
 
 
 def test_table_by_hand() -> None:

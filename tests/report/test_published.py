@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -215,6 +216,47 @@ def test_simulated_stays_simulated() -> None:
     page = documents(again)["num_shard-1.md"]
     assert page.splitlines()[2].startswith("**Imported, simulated.**")
     assert parse(page).engine is not None
+
+
+def test_definitions_are_of_whoever_wrote_the_tables() -> None:
+    theirs = documents(published_run())["report.md"]
+    for term in (
+        "p50, p90, p99",
+        "Decode (token)",
+        "Average of a throughput",
+        "prefill throughput",
+    ):
+        assert theirs.count(f"- **{term}**: ") == 1
+    assert "elements of a vector that need not be sorted" in theirs
+    assert "nearest rank" not in theirs
+    own = imported_run(documents(simulated_run())["num_shard-1.md"], "num_shard-1.md")
+    measured = imported_run(documents(several_settings())["num_shard-1.md"], "num_shard-1.md")
+    pages = [page for run in (own, measured) for page in documents(run).values()]
+    for page in (*pages, *documents(replace(own, environment=())).values()):
+        assert "nearest rank on sorted samples" in page
+        assert "text-generation-benchmark" not in page
+    # and what was imported before keeps the other one's
+    again = imported_run(documents(published_run())["num_shard-8.md"], "num_shard-8.md")
+    assert "nearest rank" not in documents(again)["report.md"]
+
+
+def test_arguments_print_as_in_the_source() -> None:
+    def listed(text: str) -> list[str]:
+        section = text.partition("## Constant\n")[2].partition("## Variables")[0]
+        return [line for line in section.splitlines() if line.startswith("- ")]
+
+    page = documents(published_run())["num_shard-8.md"]
+    assert listed(page) == [line for line in listed(TEXT) if not line.startswith("- quantize")]
+    plain = TEXT.replace(
+        "### Quantization: bitsandbytes", "### No Quantization; watermark_gamma: 1"
+    )
+    assert listed(documents(imported_run(plain, "a.md"))["num_shard-1.md"]) == [
+        line for line in listed(TEXT) if not line.startswith("- watermark_gamma")
+    ]
+    own = documents(several_settings())["num_shard-1.md"]
+    again = listed(documents(imported_run(own, "a.md"))["num_shard-1.md"])
+    assert "- max_input_length: Some(1000)" in again
+    assert again == [*listed(own), "- quantize: None"]
 
 
 def test_our_own_percentiles_are_believed() -> None:

@@ -125,6 +125,9 @@ def test_an_interrupt_ends_cleanly_with_a_report_of_what_there_is(
     assert len(finished) < TRIALS
     done = tool.sweep(experiment, "--resume")
     assert done.returncode in ENDED
+    with RunStore.open(run_dir, writable=False) as store:
+        assert "Resumed (UTC)" in dict(store.header().environment)
+    assert "Load average when resumed" in (run_dir / "report.md").read_text(encoding="utf-8")
     assert_whole(run_dir)
     after = finished_trials(run_dir)
     assert {trial_id: after[trial_id] for trial_id in finished} == finished
@@ -148,6 +151,19 @@ def test_nothing_to_resume(tool: Tool) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert "no unfinished run of this plan" in done.stdout
     assert not tool.results.exists()
+
+
+def test_a_folder_that_was_cut_off_before_its_first_write_is_named(tool: Tool) -> None:
+    experiment = write(tool.folder)
+    with tool.started(experiment) as process:
+        read_until(process, "[1/8]")
+        kill(process)
+    run_dir = only_run(tool.results)
+    (run_dir / "run.db").unlink()
+    done = tool.sweep(experiment, "--resume")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"{run_dir} has no run.db: there is nothing of it to resume" in done.stdout
+    assert "no unfinished run of this plan" in done.stdout
 
 
 def test_a_finished_run_is_not_resumed_nor_one_of_another_plan(tool: Tool) -> None:
@@ -174,8 +190,9 @@ def test_a_run_that_is_being_written_is_not_resumed(tool: Tool) -> None:
         read_until(process, "[1/8]")
         done = tool.sweep(experiment, "--resume")
         rest_of(process)
-    assert done.returncode == 0
-    assert "no unfinished run of this plan" in done.stdout
+    assert (done.returncode, done.stderr) == (0, "")
+    run_dir = only_run(tool.results)
+    assert f"this plan runs now: {run_dir} (process {process.pid})" in done.stdout
     assert process.returncode in ENDED
     assert_whole(only_run(tool.results))
 

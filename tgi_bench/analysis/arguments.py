@@ -35,7 +35,24 @@ def check_arguments(deployments: Sequence[DeploymentRecord]) -> Check:
             "experiment's server.constant say what the server runs with"
         )
         return Check(name, False, "; ".join(wrong), remedy)
-    return Check(name, True, f"as printed by {len(printed)} servers", "")
+    found = f"as printed by {len(printed)} server{'' if len(printed) == 1 else 's'}"
+    chosen = dict.fromkeys(text for d, args in printed for text in chosen_by_launcher(d, args))
+    return Check(name, True, "; ".join((found, *chosen)), "")
+
+
+def chosen_by_launcher(
+    deployment: Deployment, printed: Sequence[tuple[str, str]]
+) -> tuple[str, ...]:
+    """One sentence for each requested way to reach a server that the launcher replaced."""
+    texts = dict(printed)
+    return tuple(
+        f"{a.name}: {a.value} requested, chosen by the launcher"
+        for a in deployment.arguments
+        if a.name in REACHED_BY
+        and a.value is not None
+        and (shown := texts.get(a.name)) is not None
+        and not same(a.value, shown)
+    )
 
 
 def differences(deployment: Deployment, printed: Sequence[tuple[str, str]]) -> tuple[str, ...]:
@@ -116,7 +133,8 @@ def check_version(deployments: Sequence[DeploymentRecord]) -> Check:
     if wrong:
         return Check(name, False, "; ".join(wrong), "say the right one in server.version")
     versions = ", ".join(sorted({v for _, v in said}))
-    return Check(name, True, f"{versions} at {len(said)} servers", "")
+    at = f"{len(said)} server{'' if len(said) == 1 else 's'}"
+    return Check(name, True, f"{versions} at {at}", "")
 
 
 def _equal_versions(said: str, planned: str) -> bool:

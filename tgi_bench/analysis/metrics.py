@@ -45,6 +45,11 @@ DEFINITIONS: tuple[tuple[str, str], ...] = (
         "p50, p90, p99",
         f"{METHOD}: with fewer than 10 samples p90 is the highest one, with fewer than 100 p99 is",
     ),
+    (
+        "runs of a trial agree",
+        "(highest - lowest) / mean of the trial's Decode (total) is within the limit; of Prefill "
+        "where there is no decode step",
+    ),
     ("speed-up", "the mean latency at the smallest num_shard / that at this num_shard"),
     ("efficiency", "speed-up x the smallest num_shard / this num_shard"),
     (
@@ -65,7 +70,7 @@ PUBLISHED_DIFFERENCES: tuple[tuple[str, str], ...] = (
     ("p50, p90, p99", "elements of a vector that need not be sorted"),
     ("OOM", "stands where the tool printed NaN, for no runs: inferred"),
 )
-"""Where text-generation-benchmark, whose tables can be imported, differs."""
+"""Where text-generation-benchmark, whose tables can be imported, differs: by the same terms."""
 
 
 def counted_runs(

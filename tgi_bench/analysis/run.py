@@ -43,7 +43,7 @@ class StepFigures:
 class TrialSummary:
     """The figures of one trial over its runs, warm-ups left out.
 
-    end: None where the trial was cut off. runs: runs with every step OK. Each figure is
+    end: None where the trial is not finished. runs: runs with every step OK. Each figure is
     None where no run gives it. decode_token pools the decode steps of all runs;
     decode_total is one value a run and carries the decode throughput.
     client_share: median over steps of (latency - the slowest rank's total_ns) / latency;
@@ -81,6 +81,14 @@ NOT_CHECKED = "not checked: "
 """Begins the finding of a check that could not be made; why follows."""
 
 
+class CheckStatus(StrEnum):
+    """What came of a check."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    NOT_CHECKED = "not_checked"
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
     """One question of the verdict. remedy: the flag or key that mends it; empty when passed.
@@ -97,6 +105,13 @@ class Check:
     def made(self) -> bool:
         """False where the run gives nothing to check."""
         return not self.finding.startswith(NOT_CHECKED)
+
+    @property
+    def status(self) -> CheckStatus:
+        """What came of it; one that was not made neither passed nor failed."""
+        if not self.made:
+            return CheckStatus.NOT_CHECKED
+        return CheckStatus.PASSED if self.passed else CheckStatus.FAILED
 
 
 @dataclass(frozen=True, slots=True)

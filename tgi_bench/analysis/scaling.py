@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from tgi_bench.analysis.run import StepFigures, TrialSummary
-from tgi_bench.observation import Outcome
+from tgi_bench.observation import Outcome, TrialEnd
 from tgi_bench.plan.plan import ArgumentValue, BatchTrial, Deployment, Plan
 
 
@@ -44,7 +44,9 @@ class ScalingPoint:
 class BestBatch:
     """The batch size with the highest decode throughput of one deployment and setting.
 
-    largest: True where it is the largest that was measured: a larger one may do better.
+    slower_above: True where a larger one has figures too, which are not better.
+    next_above: the end of the next larger batch size where none above has figures; None where
+    no larger one was asked, and where that one is not finished (then unfinished_above).
     """
 
     setting: Setting
@@ -52,7 +54,9 @@ class BestBatch:
     batch_size: int
     tokens_per_s: float
     step_latency_ns: float
-    largest: bool
+    slower_above: bool
+    next_above: TrialEnd | None
+    unfinished_above: bool
 
 
 def settings(plan: Plan) -> dict[str, Setting]:
@@ -111,7 +115,11 @@ def best_batches(plan: Plan, trials: Sequence[TrialSummary]) -> tuple[BestBatch,
         server, chosen = servers[summary.trial.deployment_id], shared[summary.trial.trial_id]
         if (candidate := _candidate(chosen, server.num_shard, summary)) is not None:
             groups.setdefault((server.deployment_id, chosen), []).append(candidate)
-    return tuple(_best(group) for group in groups.values())
+    asked: dict[tuple[str, Setting], list[TrialSummary]] = {}
+    for summary in trials:
+        place = (summary.trial.deployment_id, shared[summary.trial.trial_id])
+        asked.setdefault(place, []).append(summary)
+    return tuple(_best(group, asked[place]) for place, group in groups.items())
 
 
 def _steps(summary: TrialSummary) -> Iterable[tuple[str, StepFigures]]:
@@ -147,10 +155,19 @@ def _candidate(shared: Setting, num_shard: int, summary: TrialSummary) -> BestBa
         batch_size=summary.trial.batch_size,
         tokens_per_s=total.throughput.mean,
         step_latency_ns=token.latency.mean,
-        largest=False,
+        slower_above=False,
+        next_above=None,
+        unfinished_above=False,
     )
 
 
-def _best(group: Sequence[BestBatch]) -> BestBatch:
+def _best(group: Sequence[BestBatch], asked: Sequence[TrialSummary]) -> BestBatch:
+    """The best of the group, and what is known of the larger batch sizes that were asked."""
     best = max(group, key=lambda b: b.tokens_per_s)
-    return replace(best, largest=best.batch_size == max(b.batch_size for b in group))
+    larger = [t for t in asked if t.trial.batch_size > best.batch_size]
+    if not larger:
+        return best
+    if any(has_figures(t) for t in larger):
+        return replace(best, slower_above=True)
+    after = min(larger, key=lambda t: t.trial.batch_size)
+    return replace(best, next_above=after.end, unfinished_above=after.end is None)

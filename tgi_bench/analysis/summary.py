@@ -14,7 +14,7 @@ from tgi_bench.plan.plan import BatchTrial
 def summarise(
     trial: BatchTrial, observations: Sequence[StepObservation], end: TrialEnd | None
 ) -> TrialSummary:
-    """The figures of a trial that was driven; end is None where it was cut off."""
+    """The figures of a trial that was driven; end is None where it is not finished."""
     runs = metrics.counted_runs(trial, observations)
     prefills = metrics.prefill_latencies_ns(runs)
     totals = metrics.decode_totals_ns(runs)

@@ -23,6 +23,9 @@ MOST_CLIENT_SHARE = 0.20
 MOST_RANK_SPREAD = 0.10
 MOST_SPREAD = 0.25
 MOST_FIRST_RUN_EXCESS = 0.10
+CLIENT_SHARE = f"client and transport take at most {MOST_CLIENT_SHARE:.0%} of a step"
+_UNREACHED = "shards"
+"""A word of every reason why batches cannot be sent at all, and of no refusal for room."""
 _SHOWN = 3
 
 Trials = Sequence[TrialSummary]
@@ -58,8 +61,8 @@ def _ended(plan: Plan, trials: Trials, finished: bool) -> Check:
     name = "every trial ended"
     total = len(plan.trials)
     if missing or not finished:
-        what = _listed(missing) if missing else "the sweep was cut off before its end"
-        finding = f"{total - len(missing)} of {total} trials ended; open: {what}"
+        what = _listed(missing) if missing else "the sweep itself"
+        finding = f"{total - len(missing)} of {total} trials ended; not finished: {what}"
         return Check(name, False, finding, "go on with `tgi-bench sweep EXPERIMENT --resume`")
     return Check(name, True, f"{total} of {total}", "")
 
@@ -80,9 +83,25 @@ def _failed(trials: Trials) -> Check:
         )
         return Check(name, False, _listed(failed), remedy)
     if not usable(trials):
-        remedy = "choose smaller values for batches.batch_size or batches.sequence_length"
-        return Check(name, False, "no trial has figures", remedy)
+        return Check(name, False, *_nothing(trials))
     return Check(name, True, _ends(trials), "")
+
+
+def _nothing(trials: Trials) -> tuple[str, str]:
+    """Finding and remedy of a run without any figure in which nothing failed."""
+    ends = [t.end for t in trials if t.end is not None]
+    if not ends:
+        found = "no trial was finished" if any(t.runs for t in trials) else "no trial was run"
+        return found, "go on with `tgi-bench sweep EXPERIMENT --resume`"
+    if all(end.outcome is Outcome.REFUSED and _UNREACHED in end.reason for end in ends):
+        reasons = list(dict.fromkeys(end.reason for end in ends))
+        remedy = (
+            "name the socket of shard_rank 0 in server.sockets, or choose an engine and an image "
+            "with gRPC shards: batches are sent to those"
+        )
+        return f"no trial has figures: {_listed(reasons)}", remedy
+    remedy = "choose smaller values for batches.batch_size or batches.sequence_length"
+    return "no trial has figures", remedy
 
 
 def _ends(trials: Trials) -> str:
@@ -146,7 +165,7 @@ def _prompt_length(trials: Trials) -> Check:
 def _client_share(trials: Trials) -> Check:
     return _limited(
         trials,
-        f"client and transport take at most {MOST_CLIENT_SHARE:.0%} of a step",
+        CLIENT_SHARE,
         (lambda t: t.client_share, MOST_CLIENT_SHARE),
         "no server sent the duration of a step (before 1.3.3)",
         "leave fewer processes on the client's machine, or raise batches.batch_size so that "

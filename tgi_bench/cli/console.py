@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.console import Console
 
-_WIDTH_OF_A_FILE = 160
+_WIDTH_OF_A_FILE = 400
 
 
 def standard_output() -> Console:

@@ -1,4 +1,4 @@
-"""Durations for people: "8.2 ms", "1.4 s", "2 min 05 s"."""
+"""Durations and counts for people: "8.2 ms", "1.4 s", "2 min 05 s"; "1 trial", "2 trials"."""
 
 from __future__ import annotations
 
@@ -14,3 +14,8 @@ def duration(seconds: float) -> str:
         return f"{minutes} min {rest:02d} s"
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02d} min"
+
+
+def counted(number: int, noun: str) -> str:
+    """The number with its noun, which takes an s."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

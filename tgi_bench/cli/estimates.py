@@ -105,14 +105,17 @@ def estimates(plan: Plan) -> dict[str, TrialEstimate]:
     return known
 
 
-def why_unknown(plan: Plan) -> tuple[str, ...]:
-    """Each reason why trials have no estimate, once."""
-    reasons: dict[str, None] = {}
+def why_unknown(plan: Plan) -> tuple[tuple[str, bool], ...]:
+    """Each reason why trials have no estimate, once, and whether it is the embedded server's.
+
+    That one computes by the estimate: it cannot start without.
+    """
+    reasons: dict[tuple[str, bool], None] = {}
     for deployment in plan.deployments:
         try:
             setup_of(deployment)
         except InputError as error:
-            reasons[str(error)] = None
+            reasons[str(error), deployment.launcher is LauncherKind.EMBEDDED] = None
     return tuple(reasons)
 
 

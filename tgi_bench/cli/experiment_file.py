@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from tgi_bench.errors import InputError
+from tgi_bench.errors import InputError, one_line
 from tgi_bench.plan.experiment import Experiment
 from tgi_bench.plan.load import load_plan, parse_overrides
+from tgi_bench.plan.matrix import idle_skips
 from tgi_bench.plan.plan import Plan
+from tgi_bench.plan.yaml_tree import MAX_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,15 +30,49 @@ class Request:
         return load_plan(read_text(self.file, "experiment"), str(self.file), overrides, self.only)
 
 
-def read_text(file: Path, what: str) -> str:
-    """The text of a file; InputError where it is missing, a directory, unreadable or binary."""
+def read_text(file: Path, what: str, most: int = MAX_BYTES) -> str:
+    """The text of a file or of a pipe, as `<(...)` of a shell is one.
+
+    Raises InputError where it is missing, a directory, a device, a socket, unreadable, longer
+    than `most` bytes, or binary.
+    """
+    name = one_line(str(file))
     try:
-        return file.read_text(encoding="utf-8")
+        data = _bytes(file, name, most)
+        if len(data) > most:
+            raise InputError(f"{name}: is longer than {most} bytes, the most that are read")
+        text = data.decode("utf-8")
     except FileNotFoundError:
-        raise InputError(f"{file}: no such {what} file") from None
+        raise InputError(f"{name}: no such {what} file") from None
     except IsADirectoryError:
-        raise InputError(f"{file}: is a directory, not an {what} file") from None
+        article = "an" if what[0] in "aeiou" else "a"
+        raise InputError(f"{name}: is a directory, not {article} {what} file") from None
     except UnicodeDecodeError:
-        raise InputError(f"{file}: is not a text file in UTF-8") from None
+        raise InputError(f"{name}: is not a text file in UTF-8") from None
     except OSError as error:
-        raise InputError(f"{file}: cannot be read: {error.strerror}") from None
+        raise InputError(f"{name}: cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise InputError(f"{name}: cannot be read: {error}") from None
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _bytes(file: Path, name: str, most: int) -> bytes:
+    """At most `most` bytes and one more; raises InputError for what is neither file nor pipe."""
+    mode = file.stat().st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISFIFO(mode)):
+        raise InputError(f"{name}: is a device or a socket, not a file")
+    # Without O_NONBLOCK a pipe that nobody writes to would be waited for without end.
+    descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    os.set_blocking(descriptor, True)
+    with open(descriptor, "rb") as stream:
+        data = stream.read(most + 1)
+    if not data and stat.S_ISFIFO(mode):
+        raise InputError(f"{name}: is a pipe that nobody writes to")
+    return data
+
+
+def idle_skip_notes(experiment: Experiment) -> tuple[str, ...]:
+    """A line for each skip entry that leaves out nothing of what is listed."""
+    return tuple(
+        f"skip entry {number} matches no combination" for number in idle_skips(experiment.server)
+    )

@@ -2,41 +2,68 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 
+from tgi_bench.cli.durations import counted
 from tgi_bench.cli.experiment_file import read_text
 from tgi_bench.cli.run_view import load, write_documents
+from tgi_bench.errors import TableError, one_line
+from tgi_bench.plan.experiment import require_name
 from tgi_bench.plan.plan import Plan
 from tgi_bench.record.environment import capture
 from tgi_bench.record.runs import new_run_dir
 from tgi_bench.record.store import RunHeader, RunStore
 from tgi_bench.report.documents import documents
-from tgi_bench.report.imported import Imported, to_run_parts
+from tgi_bench.report.imported import Imported, to_run_parts, written_by
 from tgi_bench.report.published import parse
+
+_MOST_BYTES = 1 << 24
+_LINE = re.compile(r"line (\d+): (.*)", re.DOTALL)
 
 
 def run(file: Path, name: str | None, results: Path) -> None:
     """Read the file's tables, keep them as a run and write its reports; raises InputError."""
-    report = parse(read_text(file, "report"))
-    plan, imported = to_run_parts(report, name or file.name)
+    if name is not None:
+        require_name(name, "--name")
+    text = read_text(file, "report", _MOST_BYTES)
+    try:
+        report = parse(text)
+        plan, imported = to_run_parts(report, name or file.name)
+    except TableError as error:
+        raise TableError(_located(file, str(error))) from None
     run_dir = new_run_dir(results, plan.experiment, plan.digest)
-    _store(run_dir, plan, imported, file.name)
+    _store(run_dir, plan, imported, (("imported from", _shown(file)), written_by(report)))
     write_documents(run_dir, documents(load(run_dir)))
     ended = sum(bool(figures) for _, figures in imported.values())
-    click.echo(f"imported {ended} of {len(plan.trials)} trials with figures from {file}")
+    click.echo(f"imported {ended} of {counted(len(plan.trials), 'trial')} with figures from {file}")
     click.echo(f"report   {run_dir / 'report.md'}")
 
 
-def _store(run_dir: Path, plan: Plan, imported: Imported, source: str) -> None:
+def _located(file: Path, message: str) -> str:
+    """ "line 3: ..." of a parser that knows no file as "file:3: ..."."""
+    found = _LINE.fullmatch(message)
+    place = f"{file}:{found[1]}" if found else str(file)
+    return one_line(f"{place}: {found[2] if found else message}")
+
+
+def _shown(file: Path) -> str:
+    """The file as somebody else could name it: below the working folder, else its name."""
+    return file.name if file.is_absolute() or ".." in file.parts else str(file)
+
+
+def _store(
+    run_dir: Path, plan: Plan, imported: Imported, source: tuple[tuple[str, str], ...]
+) -> None:
     header = RunHeader(
         run_id=run_dir.name,
         experiment_json="",
         plan=plan,
         origin="imported",
-        environment=(("imported from", source), *_importer()),
+        environment=(*source, *_importer()),
         created_utc=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
     )
     with RunStore.create(run_dir, header) as store:

@@ -5,6 +5,7 @@ Modules are imported by the command that needs them, so that `--help` and `plan`
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 import signal
@@ -22,6 +23,7 @@ from tgi_bench.errors import InputError, LaunchError, TgiBenchError
 if TYPE_CHECKING:
     from tgi_bench.cli.experiment_file import Request
 
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
 _run = click.argument("run", type=click.Path(path_type=Path))
 _results = click.option(
     "--results",
@@ -181,7 +183,7 @@ def main() -> None:
     if sys.argv[1:2] != ["serve"]:
         signal.signal(signal.SIGTERM, _interrupt)
     try:
-        cli.main(prog_name="tgi-bench", standalone_mode=False)
+        _run_flushed()
     except click.exceptions.Exit as stop:
         sys.exit(stop.exit_code)
     except click.ClickException as error:
@@ -191,8 +193,15 @@ def main() -> None:
         click.echo("interrupted", err=True)
         sys.exit(INTERRUPTED)
     except BrokenPipeError:
-        # Whoever read our output has stopped; the interpreter must not try to flush into it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # Whoever read our output has stopped.
+        _drop_output()
+        sys.exit(FAILED)
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        _drop_output()
+        where = "the output" if error.filename is None else str(error.filename)
+        click.echo(f"tgi-bench: {where} cannot be written: {error.strerror}", err=True)
         sys.exit(FAILED)
     except TgiBenchError as error:
         click.echo(f"tgi-bench: {error}", err=True)
@@ -200,6 +209,19 @@ def main() -> None:
             for line in error.log_tail:
                 click.echo(f"  | {line}", err=True)
         sys.exit(BAD_INPUT if isinstance(error, InputError) else FAILED)
+
+
+def _run_flushed() -> None:
+    """Run it; what is still unwritten is written here, where a failure becomes a message."""
+    try:
+        cli.main(prog_name="tgi-bench", standalone_mode=False)
+    finally:
+        sys.stdout.flush()
+
+
+def _drop_output() -> None:
+    """Nothing more is written: the interpreter must not try to flush what is left."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _interrupt(_signal: int, _frame: object) -> None:

@@ -8,25 +8,41 @@ from rich.console import Console
 from rich.table import Table
 
 from tgi_bench.cli.console import standard_output
-from tgi_bench.cli.durations import duration
+from tgi_bench.cli.durations import counted, duration
 from tgi_bench.cli.estimates import KV_POOL, TrialEstimate, estimates, why_unknown
-from tgi_bench.cli.experiment_file import Request
+from tgi_bench.cli.experiment_file import Request, idle_skip_notes
 from tgi_bench.plan.engines import engine_spec
+from tgi_bench.plan.launcher_args import NEWEST, is_known
 from tgi_bench.plan.plan import (
     AttachOptions,
     BatchTrial,
     Deployment,
     DockerOptions,
+    Engine,
     Plan,
     ProcessOptions,
 )
 
 GIB = 2**30
+_HEADERS = (
+    "Sequence",
+    "Decode",
+    "Batch",
+    "Runs",
+    "Prefill step",
+    "Decode step",
+    "Trial",
+    "Memory/device",
+    "Fits",
+)
+_SHORT_HEADERS = ("Seq", "Dec", "Batch", "Runs", "Prefill", "Decode", "Trial", "Memory", "Fits")
+_WIDE = 120
+"""Columns of a terminal that the table takes with its whole headers."""
 
 
 def run(request: Request) -> None:
     """Print the plan of an experiment."""
-    _, plan = request.load()
+    experiment, plan = request.load()
     console = standard_output()
     known = estimates(plan)
     _print_head(console, plan)
@@ -34,9 +50,11 @@ def run(request: Request) -> None:
         console.print()
         _print_deployment(console, deployment, f"{number}/{len(plan.deployments)}")
         trials = [t for t in plan.trials if t.deployment_id == deployment.deployment_id]
-        console.print(_trial_table(trials, known))
+        console.print(_trial_table(console, trials, known))
     console.print()
     _print_foot(console, plan, known)
+    for note in idle_skip_notes(experiment):
+        console.print(note, markup=False)
 
 
 def _print_head(console: Console, plan: Plan) -> None:
@@ -50,8 +68,14 @@ def _print_head(console: Console, plan: Plan) -> None:
 def _print_deployment(console: Console, deployment: Deployment, position: str) -> None:
     assumed = ", assumed" if deployment.version_assumed else ""
     version = f"{engine_spec(deployment.engine).title} {deployment.tgi_version}".rstrip()
+    if deployment.engine is Engine.TGI and not is_known(deployment.tgi_version):
+        version += f" (newer than {NEWEST}, whose arguments are taken)"
     console.print(f"deployment {position}  {deployment.deployment_id}", style="bold", markup=False)
-    console.print(f"  {_host(deployment)}, {version}{assumed}", markup=False, soft_wrap=True)
+    console.print(
+        f"  {_host(deployment)}, {version}{assumed}",
+        markup=False,
+        soft_wrap=not console.is_terminal,
+    )
     if deployment.env:
         console.print(f"  handed on by name: {', '.join(deployment.env)}", markup=False)
     given = " ".join(f"{a.name}={a.value}" for a in deployment.arguments if a.value is not None)
@@ -74,19 +98,12 @@ def _host(deployment: Deployment) -> str:
             return f"{launcher} ({embedded.engine}, {embedded.accelerator})"
 
 
-def _trial_table(trials: list[BatchTrial], known: dict[str, TrialEstimate]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 2), header_style="")
-    for name in (
-        "Sequence",
-        "Decode",
-        "Batch",
-        "Runs",
-        "Prefill step",
-        "Decode step",
-        "Trial",
-        "Memory/device",
-        "Fits",
-    ):
+def _trial_table(
+    console: Console, trials: list[BatchTrial], known: dict[str, TrialEstimate]
+) -> Table:
+    narrow = console.width < _WIDE
+    table = Table(box=None, padding=(0, 1) if narrow else (0, 2, 0, 2), header_style="")
+    for name in _SHORT_HEADERS if narrow else _HEADERS:
         table.add_column(name, justify="left" if name == "Fits" else "right", no_wrap=True)
     for trial in trials:
         sizes = (trial.sequence_length, trial.decode_length, trial.batch_size)
@@ -110,22 +127,25 @@ def _estimated_cells(estimate: TrialEstimate | None) -> tuple[str, ...]:
 
 def _print_foot(console: Console, plan: Plan, known: dict[str, TrialEstimate]) -> None:
     fitting = [estimate for estimate in known.values() if estimate.fits]
-    console.print(f"{len(plan.deployments)} deployments, {len(plan.trials)} trials", markup=False)
+    console.print(
+        f"{counted(len(plan.deployments), 'deployment')}, {counted(len(plan.trials), 'trial')}",
+        markup=False,
+    )
     if known:
         accelerator = plan.deployments[0].embedded.accelerator
         console.print(
             f"estimated for {accelerator} (server.embedded.accelerator), not calibrated: "
             f"{duration(sum(e.total_s for e in fitting))} of steps; "
-            f"{len(known) - len(fitting)} trials will not fit",
+            f"{counted(len(known) - len(fitting), 'trial')} will not fit",
             markup=False,
-            soft_wrap=True,
+            soft_wrap=not console.is_terminal,
         )
     if any(estimate.obstacle == KV_POOL for estimate in known.values()):
         console.print(
             "KV pool: the server's pool takes what its warm-up left; a batch must fit into it, and "
             "its prefill beside it (raise max_batch_prefill_tokens)",
             markup=False,
-            soft_wrap=True,
+            soft_wrap=not console.is_terminal,
         )
     for deployment in plan.deployments[:1]:
         if not engine_spec(deployment.engine).has_shards:
@@ -133,7 +153,8 @@ def _print_foot(console: Console, plan: Plan, known: dict[str, TrialEstimate]) -
                 f"{engine_spec(deployment.engine).title} has no gRPC shards: its batches will end "
                 "`refused`",
                 markup=False,
-                soft_wrap=True,
+                soft_wrap=not console.is_terminal,
             )
-    for reason in why_unknown(plan):
-        console.print(f"no estimate: {reason}", markup=False, soft_wrap=True)
+    for reason, embedded in why_unknown(plan):
+        what = "cannot start" if embedded else "no estimate"
+        console.print(f"{what}: {reason}", markup=False, soft_wrap=not console.is_terminal)

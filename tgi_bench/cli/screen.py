@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -36,6 +37,8 @@ _MARKS = {
 _LOG_LINES = 10
 _SECONDS_BETWEEN_PROGRESS = 2.0
 _REASON_LENGTH = 90
+_LEAST_LEFT_S = 0.05
+"""Less is not worth a word."""
 
 
 class PlainLines:
@@ -78,7 +81,7 @@ class PlainLines:
 
     def launch_failed(self, deployment: Deployment, error: LaunchError) -> None:
         """It did not become ready."""
-        self._say(f"NOT STARTED {deployment.deployment_id}: {error}")
+        self._say_whole(f"NOT STARTED {deployment.deployment_id}: {error}")
         for line in error.log_tail[-_LOG_LINES:]:
             self._say(f"  | {line}")
 
@@ -108,11 +111,16 @@ class PlainLines:
     def _left(self) -> str:
         seconds = self.remaining.seconds()
         return (
-            "" if seconds is None or not self.remaining.trials else f"  (~{duration(seconds)} left)"
+            "" if seconds is None or seconds < _LEAST_LEFT_S else f"  (~{duration(seconds)} left)"
         )
 
     def _say(self, line: str) -> None:
-        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+        self._say_whole(fitting(self._console, line))
+
+    def _say_whole(self, line: str) -> None:
+        # A terminal's lines end between words; a file keeps them as they are.
+        whole = not self._console.is_terminal
+        self._console.print(line, markup=False, highlight=False, soft_wrap=whole)
 
 
 class LiveScreen:
@@ -183,11 +191,17 @@ class LiveScreen:
         bar.add_row(
             ProgressBar(total=total, completed=total - left, width=30),
             Text(f"{total - left}/{total} trials"),
-            Text("" if seconds is None else f"about {duration(seconds)} left"),
+            Text(
+                ""
+                if seconds is None or seconds < _LEAST_LEFT_S
+                else f"about {duration(seconds)} left"
+            ),
         )
-        parts: list[RenderableType] = [Text(""), bar, Text(f"now: {what}", style="bold")]
+        console = self._live.console
+        now = Text(fitting(console, f"now: {what}"), style="bold")
+        parts: list[RenderableType] = [Text(""), bar, now]
         if detail:
-            parts.append(Text(f"     {detail}"))
+            parts.append(Text(fitting(console, f"     {detail}")))
         self._live.update(Group(*parts), refresh=True)
 
 
@@ -202,6 +216,13 @@ def latencies(observations: Sequence[StepObservation]) -> str:
     if decode:
         parts.append(f"decode {duration(sum(decode) / len(decode) / 1e9)}")
     return ", ".join(parts)
+
+
+def fitting(console: Console, line: str) -> str:
+    """The line, cropped with "..." where it is wider than the terminal; whole in a file."""
+    if not console.is_terminal or cell_len(line) <= console.width:
+        return line
+    return f"{set_cell_size(line, max(0, console.width - 3)).rstrip()}..."
 
 
 def _short(reason: str) -> str:

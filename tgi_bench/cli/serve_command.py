@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tgi_bench.errors import InputError
 from tgi_bench.estimate.accelerator import accelerator
-from tgi_bench.estimate.model import model_shape
+from tgi_bench.estimate.model import model_names, model_shape
 from tgi_bench.plan.launcher_args import (
     NEWEST,
     LauncherSettings,
     SettingValue,
     arguments_of,
     debug_form,
+    is_known,
     parse_command_line,
     parse_version,
+    unknown_behaviour,
 )
 from tgi_bench.server.config import EngineConfig, RouterLimits, ServerConfig
 
 LOCAL = "127.0.0.1"
 LISTEN = "TGI_BENCH_LISTEN"
 """The variable by which an image says where to listen; a container's 127.0.0.1 is its own."""
+_MODEL_FLAG, _MODEL_VARIABLE = "--model-id", "MODEL_ID"
 _UNNAMED_POSITIONS = 4096
 """Stands for a model's max_position_embeddings where newer launchers take their default of
 max_total_tokens from it: the simulated engine has no such limit."""
@@ -52,9 +56,16 @@ def _require_free(hostname: str, port: int) -> None:
         socket.create_server((hostname, port), family=_family(hostname)).close()
     except OSError as error:
         raise InputError(
-            f"cannot listen on {hostname}:{port}: {error.strerror}; "
+            f"cannot listen on {hostname}:{port}: {_why(error)}; "
             "choose another --port (0 is a free one) or --hostname"
         ) from None
+
+
+def _why(error: OSError) -> str:
+    """The system's words alone: Python's own name the address again."""
+    if error.errno is None or isinstance(error, socket.gaierror):
+        return error.strerror or str(error)
+    return os.strerror(error.errno)
 
 
 def _family(hostname: str) -> socket.AddressFamily:
@@ -69,12 +80,14 @@ def configuration(
         raise InputError(f"--engine {options.engine}: unknown; allowed: simulated")
     version = options.tgi_version or NEWEST
     parsed = parse_version(version)
+    if not is_known(version):
+        raise InputError(f"--tgi-version: {unknown_behaviour(version)}")
     # TGI listens on 0.0.0.0, and takes HOSTNAME, which shells set, for the address to bind.
     listen = environ.get(LISTEN, LOCAL)
     settings = parse_command_line(version, arguments, {**environ, "HOSTNAME": listen})
     reader = _Reader(settings)
     accelerator(options.accelerator)
-    model_shape(reader.text("model_id"))
+    _require_model(reader.text("model_id"), arguments, environ)
     return ServerConfig(
         tgi_version=(parsed[0], parsed[1], parsed[2]),
         hostname=reader.optional_text("hostname") or listen,
@@ -86,6 +99,17 @@ def configuration(
         limits=_limits(reader),
         printed_arguments=debug_form(version, settings),
     )
+
+
+def _require_model(model: str, arguments: Sequence[str], environ: Mapping[str, str]) -> None:
+    """Raise InputError for a model without figures; the launcher's default has none."""
+    given = _MODEL_VARIABLE in environ or any(
+        word.partition("=")[0] == _MODEL_FLAG for word in arguments
+    )
+    if given or model in model_names():
+        model_shape(model)
+        return
+    raise InputError(f"give {_MODEL_FLAG}; known: {', '.join(model_names())}")
 
 
 def _engine(options: EngineOptions, reader: _Reader) -> EngineConfig:

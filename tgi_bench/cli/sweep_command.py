@@ -12,9 +12,10 @@ from rich.console import Console
 
 from tgi_bench.analysis.run import Run
 from tgi_bench.cli.console import standard_output
+from tgi_bench.cli.durations import counted
 from tgi_bench.cli.estimates import estimates, require_for_embedded
 from tgi_bench.cli.exit_codes import FAILED, INTERRUPTED, INVALID
-from tgi_bench.cli.experiment_file import Request
+from tgi_bench.cli.experiment_file import Request, idle_skip_notes
 from tgi_bench.cli.run_view import load, write_documents
 from tgi_bench.cli.screen import LiveScreen, PlainLines
 from tgi_bench.cli.summary_table import print_summary
@@ -23,7 +24,8 @@ from tgi_bench.launch.left_behind import end_left
 from tgi_bench.observation import Outcome
 from tgi_bench.plan.experiment import to_json
 from tgi_bench.plan.plan import LauncherKind, Plan
-from tgi_bench.record.environment import capture
+from tgi_bench.record.database import FILE_NAME
+from tgi_bench.record.environment import capture, resumed
 from tgi_bench.record.runs import RunLock, new_run_dir, newest_unfinished
 from tgi_bench.record.store import RunHeader, RunStore
 from tgi_bench.report.documents import documents
@@ -53,10 +55,11 @@ def run(request: Request, options: SweepOptions) -> int:
     docker = any(d.launcher is LauncherKind.DOCKER for d in plan.deployments)
     for line in end_left(docker).sentences():
         console.print(line, markup=False, soft_wrap=True)
+    for note in idle_skip_notes(experiment):
+        console.print(note, markup=False)
     if options.resume:
-        run_dir = newest_unfinished(results, plan.experiment, plan.digest)
+        run_dir = _resumable(console, results, plan)
         if run_dir is None:
-            console.print(f"no unfinished run of this plan below {results / plan.experiment}")
             return 0
     else:
         run_dir = new_run_dir(results, plan.experiment, plan.digest)
@@ -70,7 +73,27 @@ def run(request: Request, options: SweepOptions) -> int:
             created_utc=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         )
         RunStore.create(run_dir, header).close()
-    return _run(run_dir, plan, console, options.pull)
+    return _run(run_dir, plan, console, options)
+
+
+def _resumable(console: Console, results: Path, plan: Plan) -> Path | None:
+    """The run to go on with; None, and why on the screen, where there is none."""
+    found = newest_unfinished(results, plan.experiment, plan.digest)
+    for folder in found.empty:
+        console.print(
+            f"{folder} has no {FILE_NAME}: there is nothing of it to resume",
+            markup=False,
+            soft_wrap=True,
+        )
+    if found.run_dir is None:
+        where = results / plan.experiment
+        line = f"no unfinished run of this plan below {where}"
+    elif found.holder is not None:
+        line = f"this plan runs now: {found.run_dir} (process {found.holder})"
+    else:
+        return found.run_dir
+    console.print(line, markup=False, soft_wrap=True)
+    return None
 
 
 def _shown(file: Path) -> str:
@@ -81,17 +104,19 @@ def _shown(file: Path) -> str:
         return file.name
 
 
-def _run(run_dir: Path, plan: Plan, console: Console, pull: bool) -> int:
+def _run(run_dir: Path, plan: Plan, console: Console, options: SweepOptions) -> int:
     interrupted = False
     with RunLock(run_dir), RunStore.open(run_dir, writable=True) as store:
+        if options.resume:
+            store.add_environment(resumed())
         done = store.ends()
         if done:
-            console.print(f"{len(done)} of {len(plan.trials)} trials have their end already")
+            console.print(f"{len(done)} of {counted(len(plan.trials), 'trial')} ended before")
         console.print(f"run      {run_dir}", markup=False, soft_wrap=True)
         with _watcher(console, plan, len(done)) as watcher:
             watcher.skip_done([trial for trial in plan.trials if trial.trial_id in done])
             try:
-                Sweep(plan, store, run_dir, watcher, pull).run()
+                Sweep(plan, store, run_dir, watcher, options.pull).run()
             except KeyboardInterrupt:
                 interrupted = True
     seen = load(run_dir)

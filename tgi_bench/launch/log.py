@@ -19,6 +19,8 @@ _CAPACITY = re.compile(r"Setting max batch total tokens to (\d{1,18})\b")
 _LISTENING = re.compile(r"\bListening on (?:http://)?([A-Za-z0-9.\[\]:-]+:\d{1,5})\b")
 _SENTENCE_CHARACTERS = 300
 _LINES_SEARCHED = 400
+_SIMULATED = " (simulated)"
+"""What a simulated server writes after its reasons."""
 
 _CAUSES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), sentence)
@@ -129,7 +131,8 @@ def fatal_cause(lines: Sequence[str]) -> str | None:
                 match = pattern.search(line)
                 if match:
                     cause = sentence.format(*(group.strip() for group in match.groups()))
-                    return cause[:_SENTENCE_CHARACTERS].rstrip(": ")
+                    mark = "" if _SIMULATED in cause or _SIMULATED not in line else _SIMULATED
+                    return f"{cause[:_SENTENCE_CHARACTERS].rstrip(': ')}{mark}"
     return None
 
 

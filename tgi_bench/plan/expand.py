@@ -12,7 +12,14 @@ from tgi_bench.plan.argument_rules import argument_problems
 from tgi_bench.plan.deployment_id import deployment_id
 from tgi_bench.plan.engines import engine_spec
 from tgi_bench.plan.experiment import BatchKeys, Experiment, SamplingKeys, ServerKeys
-from tgi_bench.plan.launcher_args import NEWEST, parse_version, tag_of, version_of_image
+from tgi_bench.plan.launcher_args import (
+    NEWEST,
+    is_known,
+    parse_version,
+    tag_of,
+    unknown_behaviour,
+    version_of_image,
+)
 from tgi_bench.plan.matrix import Combination, combinations
 from tgi_bench.plan.plan import (
     AttachOptions,
@@ -46,7 +53,7 @@ def expand(
     version, assumed = _version(experiment)
     chosen, restrictions = combinations(experiment.server, version, only)
     _check_arguments(experiment, version, chosen)
-    _check_launcher(experiment, len(chosen))
+    _check_launcher(experiment, version, len(chosen))
     deployments = tuple(_deployment(experiment, c, version, assumed) for c in chosen)
     trials = _trials(experiment.batches, deployments)
     return Plan(
@@ -103,7 +110,7 @@ def _check_arguments(experiment: Experiment, version: str, chosen: Sequence[Comb
         raise ExperimentError(*found)
 
 
-def _check_launcher(experiment: Experiment, deployments: int) -> None:
+def _check_launcher(experiment: Experiment, version: str, deployments: int) -> None:
     server = experiment.server
     match LauncherKind(server.launcher):
         case LauncherKind.DOCKER if server.image is None:
@@ -122,6 +129,9 @@ def _check_launcher(experiment: Experiment, deployments: int) -> None:
             title = engine_spec(Engine(server.engine)).title
             message = f"the launcher `embedded` stands in for `tgi` only, not for {title}"
             raise ExperimentError(Problem("server.engine", message))
+        case LauncherKind.EMBEDDED if not is_known(version):
+            key_path = "server.version" if server.version else "server.image"
+            raise ExperimentError(Problem(key_path, unknown_behaviour(version)))
         case _:
             return
 

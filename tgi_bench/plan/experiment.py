@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from math import isfinite
 from typing import Annotated, Literal, TypeVar
 
@@ -17,7 +18,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from tgi_bench.errors import ExperimentError
+from tgi_bench.errors import ExperimentError, Problem
 from tgi_bench.plan.host_keys import (
     command_words,
     container_options,
@@ -29,7 +30,13 @@ from tgi_bench.plan.host_keys import (
 )
 from tgi_bench.plan.nearest import shown
 from tgi_bench.plan.plan import ArgumentValue
-from tgi_bench.plan.refusal import refusals
+from tgi_bench.plan.refusal import (
+    NAME_PATTERN,
+    SIZE_PATTERN,
+    WORD_PATTERN,
+    pattern_sentence,
+    refusals,
+)
 from tgi_bench.plan.yaml_tree import Tree
 
 T = TypeVar("T")
@@ -44,7 +51,7 @@ def _argument(value: object) -> ArgumentValue:
     if isinstance(value, list):
         if not value or any(item is None or isinstance(item, list | dict) for item in value):
             raise _refused("a list as one argument's value must hold strings or numbers", value)
-        return ",".join(shown(item) for item in value)
+        return ",".join(item if isinstance(item, str) else shown(item) for item in value)
     if isinstance(value, float) and not isfinite(value):
         raise _refused("must be a finite number", value)
     if value is None or isinstance(value, str | int | float):
@@ -54,6 +61,13 @@ def _argument(value: object) -> ArgumentValue:
 
 def _refused(message: str, value: object) -> PydanticCustomError:
     return PydanticCustomError("refused", "{said}", {"said": f"{message}, not `{shown(value)}`"})
+
+
+def _version(value: object) -> object:
+    """0.9 without quotes is a number, and 3.10 would lose its zero."""
+    if isinstance(value, int | float):
+        raise _refused('must be three numbers in quotes, as in "3.3.7"', value)
+    return value
 
 
 def _no_duplicates(values: list[T]) -> list[T]:
@@ -88,7 +102,7 @@ Sizes = Annotated[
 Seconds = Annotated[float, Field(gt=0, le=7 * 24 * 3600, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
-Word = Annotated[str, Field(pattern=r"^[^\s\-][^\s]{0,499}$")]
+Word = Annotated[str, Field(pattern=WORD_PATTERN)]
 
 
 class _Section(BaseModel):
@@ -116,7 +130,7 @@ class DockerKeys(_Section):
         ),
     ] = None
     """The GPUs of each container: `all`, a count, or a list of ids; one a shard by default."""
-    shm_size: Annotated[str, Field(pattern=r"^[1-9][0-9]*[bkmg]?$")] | None = None
+    shm_size: Annotated[str, Field(pattern=SIZE_PATTERN)] | None = None
     """Size of /dev/shm, which shards talk through: `1g`; the engine's own by default."""
     volumes: Annotated[
         list[str], BeforeValidator(volume_list, json_schema_input_type=str | list[str])
@@ -164,7 +178,7 @@ class ServerKeys(_Section):
         str | None, BeforeValidator(socket_path, json_schema_input_type=str | None)
     ] = None
     """Read by the launcher `attach`: the path of the master shard's socket."""
-    version: Word | None = None
+    version: Annotated[Word, BeforeValidator(_version)] | None = None
     """TGI's version, `3.3.7`, where the image's tag does not name it."""
     constant: dict[str, Argument] = Field(default_factory=dict)
     """Arguments of text-generation-launcher that every server gets; null is "not given"."""
@@ -229,7 +243,7 @@ class BatchKeys(_Section):
 class Experiment(_Section):
     """One experiment of tgi-bench."""
 
-    experiment: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._\-]{0,99}$")]
+    experiment: Annotated[str, Field(pattern=NAME_PATTERN)]
     """Its name, which is its folder's too: letters, digits, `.`, `_`, `-`; at most 100."""
     model: Word
     """The model: an id of the Hugging Face hub, or a path that the server sees."""
@@ -248,6 +262,12 @@ def validate(tree: Tree) -> Experiment:
         return Experiment.model_validate(tree)
     except ValidationError as error:
         raise ExperimentError(*refusals(error, Experiment)) from None
+
+
+def require_name(name: str, option: str) -> None:
+    """Raise ExperimentError where an experiment could not have this name."""
+    if not re.fullmatch(NAME_PATTERN, name):
+        raise ExperimentError(Problem(option, pattern_sentence(NAME_PATTERN, name)))
 
 
 def to_json(experiment: Experiment) -> str:

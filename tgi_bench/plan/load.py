@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from tgi_bench.errors import ExperimentError, Problem
+from tgi_bench.errors import ExperimentError, Problem, one_line
 from tgi_bench.plan.expand import expand
 from tgi_bench.plan.experiment import Experiment, validate
+from tgi_bench.plan.nearest import shown
 from tgi_bench.plan.plan import Override, Plan
 from tgi_bench.plan.yaml_tree import Document, Tree, YamlError, parse_yaml
 
@@ -23,7 +24,7 @@ def parse_overrides(settings: Sequence[str], launcher: str | None = None) -> tup
     """
     overrides = [_parse_override(text) for text in settings]
     if launcher is not None:
-        overrides.append(Override(LAUNCHER_KEY, launcher))
+        overrides.append(Override(LAUNCHER_KEY, launcher, "--launcher"))
     return tuple(overrides)
 
 
@@ -93,15 +94,15 @@ def _replaced(tree: Tree, steps: Sequence[str], value: Tree, override: Override)
 
 
 def _flag(override: Override) -> str:
-    if override.key_path == LAUNCHER_KEY:
-        return f"--launcher {override.value}"
-    return f"--set {override.key_path}={_shown(override)}"
+    if override.option == "--launcher":
+        return f"--launcher {one_line(override.value)}"
+    return one_line(f"--set {override.key_path}={_shown(override)}")
 
 
 def _shown(override: Override) -> str:
     """The value, unless it is where somebody may have written a secret."""
     secret = override.key_path.startswith(_ENV_KEY) or _SECRET.search(override.key_path)
-    return "..." if secret else override.value
+    return "..." if secret else shown(override.value)
 
 
 def _located(
@@ -114,7 +115,7 @@ def _located(
         if override is not None:
             inner = problem.key_path[len(override.key_path) :].lstrip(".")
             place = f"{inner}: " if inner else ""
-            sentences.append(f"{_flag(override)}: {place}{problem.message}")
+            sentences.append(one_line(f"{_flag(override)}: {place}{problem.message}"))
         elif problem.key_path.startswith("--"):
             sentences.append(str(ExperimentError(problem)))
         else:

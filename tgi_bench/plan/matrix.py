@@ -113,6 +113,18 @@ def _skip_problems(server: ServerKeys, version: str) -> tuple[Problem, ...]:
     return tuple(found)
 
 
+def idle_skips(server: ServerKeys) -> tuple[int, ...]:
+    """The skip entries, counted from 1, that no combination of the listed values matches."""
+    return tuple(
+        number
+        for number, entry in enumerate(server.skip, start=1)
+        if not all(
+            any(_same(v, listed) for v in values for listed in server.variable.get(name, ()))
+            for name, values in entry.items()
+        )
+    )
+
+
 def _kept(text: str, variables: Sequence[Variable]) -> tuple[int, Variable, Override]:
     """`num_shard=1,2` as the position and the rest of the variable argument it restricts."""
     where = f"--only {text}"

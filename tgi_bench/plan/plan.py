@@ -6,7 +6,7 @@ experiment gives the same ids and the same digest on every machine.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tgi_bench.plan.engines import Engine as Engine
@@ -189,10 +189,14 @@ class BatchTrial:
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """A value that the command line put in the experiment's place."""
+    """A value that the command line put in the experiment's place.
+
+    option: which one it came with; not recorded.
+    """
 
     key_path: str
     value: str
+    option: str = field(default="--set", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

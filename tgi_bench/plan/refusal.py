@@ -28,6 +28,22 @@ _BOUNDS = {
 }
 
 
+NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9._\-]{0,99}$"
+WORD_PATTERN = r"^[^\s\-][^\s]{0,499}$"
+SIZE_PATTERN = r"^[1-9][0-9]*[bkmg]?$"
+_PATTERNS = {
+    NAME_PATTERN: "must be a name of at most 100 letters, digits, `.`, `_` and `-` that begins "
+    "with a letter, a digit or `_`",
+    WORD_PATTERN: "must be one word of at most 500 characters that does not begin with `-`",
+    SIZE_PATTERN: "must be a size such as `1g` or `512m`",
+}
+
+
+def pattern_sentence(pattern: str, given: object) -> str:
+    """What a string that does not fit one of the patterns is told."""
+    return f"{_PATTERNS[pattern]}, not `{shown(given)}`"
+
+
 def refusals(error: ValidationError, root: type[BaseModel]) -> tuple[Problem, ...]:
     """One problem for each of pydantic's errors, in the models' order."""
     details = error.errors(include_url=False)
@@ -54,7 +70,7 @@ def _message(detail: ErrorDetails, root: type[BaseModel]) -> str:
             nearest = suggestion(shown(given), allowed)
             return f"must be one of {', '.join(allowed)}, not {_with_type(given)}{nearest}"
         case "string_pattern_mismatch":
-            return f"`{shown(given)}` is not allowed{_described(detail['loc'], root)}"
+            return pattern_sentence(str(context["pattern"]), given)
         case "too_short":
             return "must hold at least one value"
         case "finite_number":
@@ -79,7 +95,10 @@ def _unknown(loc: Sequence[int | str], root: type[BaseModel]) -> str:
 
 def _described(loc: Sequence[int | str], root: type[BaseModel]) -> str:
     description = _field_at(loc, root).description
-    return f": {description.rstrip('.')}" if description else ""
+    if not description:
+        return ""
+    head, _, rest = description.rstrip(".").partition(" ")
+    return f": {head.lower() if head.istitle() else head} {rest}"
 
 
 def _literals(loc: Sequence[int | str], root: type[BaseModel]) -> list[str]:

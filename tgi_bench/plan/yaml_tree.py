@@ -26,6 +26,7 @@ MAX_DEPTH = 50
 _NULL = re.compile(r"~|null|Null|NULL|", re.ASCII)
 _BOOLEAN = re.compile(r"true|True|TRUE|false|False|FALSE", re.ASCII)
 _INTEGER = re.compile(r"[-+]?[0-9]{1,40}|0o[0-7]{1,40}|0x[0-9a-fA-F]{1,40}", re.ASCII)
+_LONG_INTEGER = re.compile(r"[-+]?[0-9]{41,}", re.ASCII)
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", re.ASCII)
 _INFINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)", re.ASCII)
 
@@ -210,16 +211,19 @@ def _scalar(event: yaml.ScalarEvent, line: int) -> Tree:
         case "!" | "tag:yaml.org,2002:str":
             return text
         case None:
-            return _resolved(text)
+            return _resolved(text, line)
         case _:
             raise YamlError(line, f"the tag `{event.tag}` is not allowed")
 
 
-def _resolved(text: str) -> Tree:
+def _resolved(text: str, line: int) -> Tree:
     if _NULL.fullmatch(text):
         return None
     if _BOOLEAN.fullmatch(text):
         return text.lower() == "true"
+    if _LONG_INTEGER.fullmatch(text):
+        digits = len(text.lstrip("+-"))
+        raise YamlError(line, f"holds an integer of {digits} digits; at most 40 are read")
     if _INTEGER.fullmatch(text):
         base = {"0o": 8, "0x": 16}.get(text[:2], 10)
         return int(text, base)

@@ -137,7 +137,7 @@ def _roll_back(connection: sqlite3.Connection) -> None:
 def damaged(connection: sqlite3.Connection, error: Exception) -> RunFileError:
     """What to say where a value that was read is not what this format holds."""
     file = connection.execute("PRAGMA database_list").fetchone()[2]
-    return RunFileError(f"{file}: is damaged and cannot be read: {error}")
+    return RunFileError(f"{file}: is damaged: {error}")
 
 
 def _connect(file: Path, mode: str) -> sqlite3.Connection:

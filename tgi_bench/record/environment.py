@@ -34,7 +34,16 @@ def capture() -> tuple[tuple[str, str], ...]:
         ("GPUs", gpus()),
         ("CUDA", cuda()),
         ("Load average at start", _load()),
-        ("Started (UTC)", f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"),
+        ("Started (UTC)", _now()),
+    )
+
+
+def resumed() -> tuple[tuple[str, str], ...]:
+    """What may differ where a run is gone on with: the time, the load, this program."""
+    return (
+        ("Resumed (UTC)", _now()),
+        ("Load average when resumed", _load()),
+        ("tgi-bench when resumed", _own_version()),
     )
 
 
@@ -124,6 +133,10 @@ def _operating_system() -> str:
 def _cores() -> str:
     """Those this process may use, of those the machine has."""
     return f"{len(os.sched_getaffinity(0))} of {os.cpu_count() or _UNKNOWN}"
+
+
+def _now() -> str:
+    return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _load() -> str:

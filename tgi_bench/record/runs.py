@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -47,22 +48,36 @@ def new_run_dir(results: Path, experiment: str, digest: str, at: datetime | None
     raise ResultsError(f"{parent / stem} and its next {_MOST_IN_ONE_SECOND - 1} names are taken")
 
 
-def newest_unfinished(results: Path, experiment: str, digest: str) -> Path | None:
-    """The newest run of that plan that has no end and that no living sweep holds.
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """What there is of a plan to go on with.
 
-    None where there is none. Raises RunFileError where a run newer than it cannot be read.
+    run_dir: its newest run that has no end; None where there is none.
+    holder: the process id of the living sweep that writes this run; None where none does.
+    empty: newer folders of the plan that hold no run.db.
+    """
+
+    run_dir: Path | None
+    holder: str | None
+    empty: tuple[Path, ...]
+
+
+def newest_unfinished(results: Path, experiment: str, digest: str) -> Unfinished:
+    """The newest run of that plan that has no end, whether it is being written or not.
+
+    Raises RunFileError where a run newer than it cannot be read.
     """
     parent = results / experiment
-    if not parent.is_dir():
-        return None
-    for run_dir in sorted(_runs_of(parent, digest), key=_age, reverse=True):
-        # A folder without a run.db was cut off before its first write: nothing to resume.
-        if not (run_dir / FILE_NAME).exists() or RunLock.held(run_dir):
+    empty: list[Path] = []
+    runs = _runs_of(parent, digest) if parent.is_dir() else []
+    for run_dir in sorted(runs, key=_age, reverse=True):
+        if not (run_dir / FILE_NAME).exists():
+            empty.append(run_dir)
             continue
         with RunStore.open(run_dir, writable=False) as store:
             if store.header().plan.digest == digest and not store.finished():
-                return run_dir
-    return None
+                return Unfinished(run_dir, RunLock.holder(run_dir), tuple(empty))
+    return Unfinished(None, None, tuple(empty))
 
 
 class RunLock:
@@ -78,12 +93,17 @@ class RunLock:
     @staticmethod
     def held(run_dir: Path) -> bool:
         """Whether a living process holds the lock of that run."""
+        return RunLock.holder(run_dir) is not None
+
+    @staticmethod
+    def holder(run_dir: Path) -> str | None:
+        """The process id of the one that holds it, "unknown" where it does not say; or None."""
         try:
             descriptor = os.open(run_dir / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
-            return False
+            return None
         try:
-            return not _flock(descriptor)
+            return None if _flock(descriptor) else _named(descriptor)
         finally:
             os.close(descriptor)
 
@@ -113,7 +133,7 @@ class RunLock:
         except OSError as error:
             raise ResultsError(f"{self._path} cannot be written: {error.strerror}") from error
         if not _flock(descriptor):
-            holder = os.read(descriptor, 32).decode("ascii", "replace").strip() or "unknown"
+            holder = _named(descriptor)
             os.close(descriptor)
             raise ResultsError(
                 f"{self._path.parent} is being written by another sweep (process {holder})"
@@ -126,6 +146,11 @@ class RunLock:
             pass  # removed by its last holder: as if it were another file
         os.close(descriptor)
         return None
+
+
+def _named(descriptor: int) -> str:
+    """The process id that the holder of a lock wrote into it."""
+    return os.read(descriptor, 32).decode("ascii", "replace").strip() or "unknown"
 
 
 def _flock(descriptor: int) -> bool:

@@ -101,6 +101,8 @@ class RunStore:
             row = connection.execute(
                 "SELECT run_id, experiment_json, origin, created_utc FROM run"
             ).fetchone()
+            if row is None:
+                raise ValueError("it has no run")
             environment = connection.execute(
                 "SELECT name, value FROM environment ORDER BY position"
             )
@@ -198,6 +200,19 @@ class RunStore:
                 "INSERT INTO starts (deployment_id, failure) VALUES (?, ?)",
                 (deployment_id, reason),
             )
+
+    def add_environment(self, facts: Sequence[tuple[str, str]]) -> None:
+        """Adds to what the run was made with; a name that is there gets "; " and the value."""
+        with self._writing() as connection:
+            for name, value in facts:
+                changed = connection.execute(
+                    "UPDATE environment SET value = value || '; ' || ? WHERE name = ?",
+                    (value, name),
+                )
+                if not changed.rowcount:
+                    connection.execute(
+                        "INSERT INTO environment (name, value) VALUES (?, ?)", (name, value)
+                    )
 
     def add_published(self, trial_id: str, figures: Sequence[PublishedFigures]) -> None:
         """Writes what a published report says of this trial, once."""

@@ -9,7 +9,7 @@ from tgi_bench.report.index import index, shard_counts
 from tgi_bench.report.json_document import as_json
 from tgi_bench.report.per_shard import file_name, per_shard
 from tgi_bench.report.table import Table, csv_text
-from tgi_bench.report.words import CUT_OFF
+from tgi_bench.report.words import NOT_FINISHED
 
 __all__ = ["CSV_HEADERS", "as_csv", "as_json", "documents"]
 
@@ -62,7 +62,7 @@ def _rows(run: Run, summary: TrialSummary) -> tuple[tuple[str, ...], ...]:
         str(trial.decode_length),
         str(trial.batch_size),
     )
-    outcome = CUT_OFF.replace(" ", "_") if summary.end is None else summary.end.outcome.value
+    outcome = NOT_FINISHED.replace(" ", "_") if summary.end is None else summary.end.outcome.value
     steps = (
         ("prefill", summary.prefill),
         ("decode_token", summary.decode_token),

@@ -35,6 +35,7 @@ from tgi_bench.report.published import (
     PublishedReport,
     PublishedRow,
 )
+from tgi_bench.report.verdict import OTHERS, OURSELVES, WRITTEN_BY
 from tgi_bench.report.words import outcome_of
 
 Imported = dict[str, tuple[TrialEnd, tuple[PublishedFigures, ...]]]
@@ -87,6 +88,11 @@ def to_run_parts(report: PublishedReport, file_name: str) -> tuple[Plan, Importe
         digest="",
     )
     return _with_digest(plan, found), found
+
+
+def written_by(report: PublishedReport) -> tuple[str, str]:
+    """A row of the run's environment: which program's definitions the figures have."""
+    return WRITTEN_BY, OURSELVES if report.own_definitions else OTHERS
 
 
 def _with_digest(plan: Plan, found: Imported) -> Plan:
@@ -165,13 +171,16 @@ def _deployment(
 ) -> Deployment:
     assumed, quantize_varies = flags
     varying = {"num_shard", "quantize", "model_id", *(name for name, _ in key.others)}
+    constant = {name: value_of(text) for name, text in report.arguments}
+    if not quantize_varies:
+        # In its place where the report lists it.
+        constant["quantize"] = key.quantize
+        varying.discard("quantize")
     arguments = [
-        LauncherArgument(name, value_of(text), False)
-        for name, text in report.arguments
+        LauncherArgument(name, value, False)
+        for name, value in constant.items()
         if name not in varying
     ]
-    if not quantize_varies:
-        arguments.append(LauncherArgument("quantize", key.quantize, False))
     variables: list[tuple[str, ArgumentValue]] = [("num_shard", key.num_shard)]
     if quantize_varies:
         variables.append(("quantize", key.quantize))

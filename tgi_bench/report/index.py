@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import shlex
 
-from tgi_bench.analysis.run import Origin, Run
-from tgi_bench.analysis.scaling import ScalingPoint, Setting, best_batches, scaling
+from tgi_bench.analysis.run import Origin, Run, TrialSummary
+from tgi_bench.analysis.scaling import BestBatch, ScalingPoint, Setting, best_batches, scaling
 from tgi_bench.observation import Outcome
 from tgi_bench.report.per_shard import file_name
 from tgi_bench.report.table import Table, markdown
 from tgi_bench.report.verdict import definitions, environment, simulated, verdict
 from tgi_bench.report.words import (
-    CUT_OFF,
+    NOT_FINISHED,
+    UNDEFINED,
+    cell_word,
     gpus,
     milliseconds,
     origin_line,
     setting_heading,
+    short_reason,
     tokens_per_s,
 )
 
@@ -71,7 +74,7 @@ def _best(run: Run) -> str:
             str(b.batch_size),
             tokens_per_s(b.tokens_per_s),
             milliseconds(b.step_latency_ns),
-            "yes" if b.largest else "no",
+            _above(b),
         )
         for b in best
     )
@@ -82,13 +85,22 @@ def _best(run: Run) -> str:
         "Batch Size",
         "Decode throughput",
         "Decode (token)",
-        "Largest with figures",
+        "Larger batch sizes",
     )
     return (
-        "# Best batch size\n\nThe one with the highest decode throughput. Where it is the largest "
-        "with figures, a larger one may do better if it fits.\n\n"
+        "# Best batch size\n\nThe one with the highest decode throughput. Where larger ones were "
+        "not tried, one of them may do better if it fits.\n\n"
         + markdown(Table(headers, rows, frozenset({0, 2, 3, 4, 5})))
     )
+
+
+def _above(best: BestBatch) -> str:
+    """What is known of larger batch sizes than the best one."""
+    if best.slower_above:
+        return "tried, slower"
+    if best.next_above is None and not best.unfinished_above:
+        return "not tried"
+    return f"next one {cell_word(best.next_above)}"
 
 
 def _scaling(run: Run) -> str:
@@ -136,14 +148,21 @@ def _scaling_table(points: list[ScalingPoint]) -> Table:
 def _without_figures(run: Run) -> str:
     """Every trial that did not end OK, with its reason."""
     rows = tuple(
-        (t.trial.trial_id, *((CUT_OFF, "") if t.end is None else (t.end.outcome, t.end.reason)))
+        (t.trial.trial_id, *_end(t))
         for t in run.trials
         if t.end is None or t.end.outcome is not Outcome.OK
     )
     if not rows:
         return ""
-    shown = tuple((trial, word.replace("_", " "), reason) for trial, word, reason in rows)
-    return "# Trials without figures\n\n" + markdown(Table(("Trial", "Outcome", "Reason"), shown))
+    return "# Trials without figures\n\n" + markdown(Table(("Trial", "Outcome", "Reason"), rows))
+
+
+def _end(summary: TrialSummary) -> tuple[str, str]:
+    """Outcome and reason in words."""
+    if summary.end is None:
+        return NOT_FINISHED, f"{summary.runs} of {summary.trial.runs} runs recorded"
+    reason = short_reason(summary.end.reason) or UNDEFINED
+    return summary.end.outcome.value.replace("_", " "), reason
 
 
 def _reproduce(run: Run) -> str:

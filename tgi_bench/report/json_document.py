@@ -3,6 +3,11 @@
 Units stand in the names; an undefined figure is null. Top level: schema, schema_version,
 run_id, origin, finished, experiment, model, digest, overrides, environment, verdict,
 deployments, trials. A key that is added raises no version; one that changes or goes does.
+
+verdict: word ("VALID" or "INVALID") and checks. A check has name, status ("passed", "failed"
+or "not_checked": the run gives nothing to check it by, which fails no run), passed (true,
+false, or null where it was not checked), finding (then why it was not checked) and remedy
+(empty unless failed).
 """
 
 from __future__ import annotations
@@ -10,7 +15,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from tgi_bench.analysis.run import DeploymentRecord, Run, StepFigures, TrialSummary, Verdict
+from tgi_bench.analysis.run import (
+    NOT_CHECKED,
+    DeploymentRecord,
+    Run,
+    StepFigures,
+    TrialSummary,
+    Verdict,
+)
 
 SCHEMA = "tgi-bench-run"
 SCHEMA_VERSION = 1
@@ -40,7 +52,13 @@ def as_json(run: Run) -> str:
 
 def _verdict(verdict: Verdict) -> Json:
     checks: Json = [
-        {"name": c.name, "passed": c.passed, "finding": c.finding, "remedy": c.remedy}
+        {
+            "name": c.name,
+            "status": c.status.value,
+            "passed": c.passed if c.made else None,
+            "finding": c.finding.removeprefix(NOT_CHECKED),
+            "remedy": c.remedy,
+        }
         for c in verdict.checks
     ]
     return {"word": verdict.word, "checks": checks}

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
 
 from tgi_bench.analysis.run import DeploymentRecord, Origin, Run
+from tgi_bench.errors import InputError
 from tgi_bench.plan.launcher_args import (
     arguments_of,
     command_line,
@@ -76,12 +77,33 @@ def _asked(deployment: Deployment, imported: bool) -> dict[str, str]:
     """Requested values as the launcher would print them; of an imported run as they are read."""
     given = [(a.name, a.value) for a in deployment.arguments]
     if imported:
-        return {name: argument(value) for name, value in given}
+        return {name: argument(value) for name, value in given} | _as_published(deployment)
     if deployment.engine is not Engine.TGI:
         return {name: argument(value) for name, value in given}
     version = deployment.tgi_version
     words = command_line(version, deployment.model, given)
     return dict(debug_form(version, parse_command_line(version, words, {})))
+
+
+def _as_published(deployment: Deployment) -> dict[str, str]:
+    """The listed arguments as the launcher of that version prints them: `[]`, `Some(Gptq)`.
+
+    Without those that it does not know; of none where it would refuse one of them.
+    """
+    version = deployment.tgi_version
+    known = {spec.name for spec in arguments_of(version)}
+    given = [
+        (a.name, a.value)
+        for a in deployment.arguments
+        # A list with items was read as its text, and is printed as such.
+        if a.name in known and not str(a.value).startswith("[")
+    ]
+    try:
+        words = command_line(version, deployment.model, given)
+        printed = dict(debug_form(version, parse_command_line(version, words, {})))
+    except InputError:
+        return {}
+    return {name: printed[name] for name, _ in given}
 
 
 def _one_line(text: str) -> str:

@@ -19,13 +19,13 @@ from tgi_bench.report.launcher import arguments, commands
 from tgi_bench.report.table import Table, markdown
 from tgi_bench.report.verdict import definitions, simulated, verdict
 from tgi_bench.report.words import (
-    CUT_OFF,
     UNDEFINED,
     cell_word,
     gpus,
     milliseconds,
     origin_line,
     setting_heading,
+    short_reason,
     tokens_per_s,
 )
 
@@ -45,15 +45,15 @@ def per_shard(run: Run, num_shard: int) -> str:
     trials = [t for t in run.trials if t.trial.deployment_id in ids]
     sections = (
         f"# {run.plan.experiment}: {run.plan.model} on {gpus(num_shard)}\n",
-        f"{origin_line(run)} Verdict: {run.verdict.word} (see the end).\n",
+        f"{origin_line(run)} Verdict of the whole run: {run.verdict.word} (see below).\n",
         commands(run, records),
         f"# {_arguments_title(records)}\n\n{arguments(run, records)}",
         f"# Experiment Generation Arguments\n\n{_parameters(run, records, trials)}",
         f"# Tensor Parallel (TP) - {gpus(num_shard)}\n\n{_tables(run, trials)}",
-        definitions(run),
         _runs(run, trials),
         simulated(run),
-        verdict(run),
+        f"{verdict(run)}\nThe checks are of the whole run, every num_shard of it.\n",
+        definitions(run),
     )
     return "\n".join(section for section in sections if section)
 
@@ -192,10 +192,11 @@ def _notes(group: Sequence[TrialSummary]) -> str:
 def _why(summary: TrialSummary) -> tuple[str, str]:
     word = _word(summary)
     if summary.end is None:
-        return word, f"the sweep was {CUT_OFF} before this trial ended"
+        runs = f"{summary.runs} run{'' if summary.runs == 1 else 's'}"
+        return word, f"the sweep ended before this trial did; {runs} of it were recorded"
     if summary.end.outcome is Outcome.OK:
         return word, "no run has all of its steps"
-    reason = " ".join(summary.end.reason.split()) or "no reason given"
+    reason = short_reason(summary.end.reason) or "no reason given"
     if summary.end.outcome is Outcome.SKIPPED:
         return word, f"skipped, not run: {reason}"
     return word, reason

@@ -12,9 +12,10 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from tgi_bench.analysis.distribution import METHOD
 from tgi_bench.errors import TableError
 from tgi_bench.report.per_shard import LATENCY_HEADERS, THROUGHPUT_HEADERS
-from tgi_bench.report.words import CUT_OFF, UNDEFINED, outcome_of
+from tgi_bench.report.words import NOT_FINISHED, UNDEFINED, outcome_of
 
 Cell = float | str
 """A number in the table's unit (ms or tokens/s), or the word that stands in its place."""
@@ -30,6 +31,7 @@ _QUANTIZED = re.compile(
 _ARGUMENT = re.compile(r"[-*] (\w+): (.*)", re.ASCII)
 _NUMBER = re.compile(r"(\d{1,15}(?:\.\d{1,9})?|NaN) (ms|tokens/secs|tokens/s)", re.ASCII)
 _ENGINE = re.compile(r"`(\w+)` engine as an ([^\s:]+)", re.ASCII)
+_OWN_PERCENTILES = f"- **p50, p90, p99**: {METHOD}"
 _RULER = re.compile(r"\|(\s*:?-+:?\s*\|)+")
 
 
@@ -66,13 +68,15 @@ class PublishedReport:
     """A report as its file has it.
 
     arguments, parameters: (name, text) in the file's order. engine: (name, accelerator)
-    where the file says that its figures are simulated, else None.
+    where the file says that its figures are simulated, else None. own_definitions: whether it
+    defines percentiles as tgi-bench does, as each page of tgi-bench's own figures does.
     """
 
     arguments: tuple[tuple[str, str], ...]
     parameters: tuple[tuple[str, str], ...]
     engine: tuple[str, str] | None
     blocks: tuple[PublishedBlock, ...]
+    own_definitions: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +94,7 @@ class _Reader:
     parameters: dict[str, str] = field(default_factory=dict)
     engine: tuple[str, str] | None = None
     blocks: list[PublishedBlock] = field(default_factory=list)
+    own_definitions: bool = False
     section: str = ""
     constant: bool = True
     num_shard: int | None = None
@@ -125,6 +130,8 @@ class _Reader:
             # What varies is said by the tables' headings, which the list may contradict.
             if self.constant:
                 self.arguments[found[1]] = found[2].strip()
+        elif line.startswith(_OWN_PERCENTILES):
+            self.own_definitions = True
         elif line.startswith("**") and "imulated" in line.partition(".")[0]:
             found = _ENGINE.search(line)
             self.engine = (found[1], found[2]) if found else ("simulated", "not named")
@@ -220,6 +227,7 @@ def parse(text: str) -> PublishedReport:
         parameters=tuple(reader.parameters.items()),
         engine=reader.engine,
         blocks=tuple(reader.blocks),
+        own_definitions=reader.own_definitions,
     )
 
 
@@ -300,7 +308,7 @@ def _cell(text: str, where: tuple[int, Sequence[str]], unit: str) -> tuple[Cell,
         if found[2] not in units:
             raise _error(line, f"expected a figure in {units[0]}, found `{text}`")
         return (NO_RUNS if found[1] == NO_RUNS else float(found[1])), found[2]
-    if text in (UNDEFINED, CUT_OFF) or outcome_of(text) is not None:
+    if text in (UNDEFINED, NOT_FINISHED) or outcome_of(text) is not None:
         return text, unit
     raise _error(line, f"expected a figure such as `1.25 {units[0]}`, NaN or OOM, found `{text}`")
 

@@ -6,16 +6,33 @@ from collections.abc import Sequence
 
 from tgi_bench.analysis.metrics import DEFINITIONS, PUBLISHED_DIFFERENCES
 from tgi_bench.analysis.run import NOT_CHECKED, Check, Origin, Run
+from tgi_bench.analysis.verdict import CLIENT_SHARE
 from tgi_bench.plan.plan import Deployment, LauncherKind
+from tgi_bench.report.excess import excess_sentences, ranks_and_cores
 from tgi_bench.report.table import Table, markdown
+
+WRITTEN_BY = "Tables written by"
+"""The name in an imported run's environment of the program that wrote its tables."""
+
+OURSELVES = "tgi-bench"
+OTHERS = "text-generation-benchmark"
 
 
 def definitions(run: Run) -> str:
     """Every word of the tables with its formula."""
-    text = f"# Definitions\n\n{_listed(DEFINITIONS)}"
-    if run.origin is Origin.IMPORTED:
-        text += f"\nIn tables of text-generation-benchmark:\n\n{_listed(PUBLISHED_DIFFERENCES)}"
-    return text
+    if run.origin is not Origin.IMPORTED or _wrote_it(run):
+        return f"# Definitions\n\n{_listed(DEFINITIONS)}"
+    differences = dict(PUBLISHED_DIFFERENCES)
+    theirs = [(term, differences.get(term, text)) for term, text in DEFINITIONS]
+    return "# Definitions\n\nAs text-generation-benchmark computes its figures.\n\n" + _listed(
+        theirs
+    )
+
+
+def _wrote_it(run: Run) -> bool:
+    """Whether an imported report's figures are tgi-bench's own, as simulated ones always are."""
+    simulated_ones = (d.deployment.launcher is LauncherKind.EMBEDDED for d in run.deployments)
+    return dict(run.environment).get(WRITTEN_BY) == OURSELVES or any(simulated_ones)
 
 
 def _listed(definitions: Sequence[tuple[str, str]]) -> str:
@@ -29,7 +46,7 @@ def verdict(run: Run) -> str:
     skipped = [c for c in run.verdict.checks if not c.made]
     text = f"# Verdict: {run.verdict.word}\n"
     if failed:
-        text += "\nFailed:\n\n" + _failures(failed)
+        text += "\nFailed:\n\n" + _failures(run, failed)
     if passed:
         text += "\nPassed:\n\n" + "".join(f"- {c.name}: {c.finding}\n" for c in passed)
     if skipped:
@@ -39,8 +56,16 @@ def verdict(run: Run) -> str:
     return text
 
 
-def _failures(failed: Sequence[Check]) -> str:
-    return "".join(f"- **{c.name}**: {c.finding}. Remedy: {c.remedy}.\n" for c in failed)
+def _failures(run: Run, failed: Sequence[Check]) -> str:
+    return "".join(
+        f"- **{c.name}**: {c.finding}. Remedy: {c.remedy}{_sharing(run, c)}.\n" for c in failed
+    )
+
+
+def _sharing(run: Run, check: Check) -> str:
+    """Where simulated ranks take the client's cores, that they do; empty elsewhere."""
+    shared = ranks_and_cores(run) if check.name == CLIENT_SHARE else None
+    return "" if shared is None else f": {shared}"
 
 
 def simulated(run: Run) -> str:
@@ -51,9 +76,10 @@ def simulated(run: Run) -> str:
     return (
         "# What was simulated\n\n"
         + "".join(lines)
-        + "\nThe device, its memory, the model and its tokens were simulated: a step lasted as "
-        "long as an estimate said. The protocol, the processes, the sockets, the client "
-        "and its clock were real.\n"
+        + "\nThe device, its memory, the model and its tokens were simulated: each rank slept "
+        "through a step for as long as an estimate said. The protocol, the processes, the "
+        "sockets, the client and its clock were real, and their time is in the figures.\n"
+        + excess_sentences(run)
     )
 
 

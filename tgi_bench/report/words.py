@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 from tgi_bench.analysis.run import Origin, Run
 from tgi_bench.analysis.scaling import Setting
 from tgi_bench.observation import Outcome, TrialEnd
 from tgi_bench.plan.plan import ArgumentValue, LauncherKind
 
 UNDEFINED = "-"
+
+_ALLOCATION = re.compile(r".*?out of memory\. Tried to allocate [\d.]+ \w+")
 
 _CELL_WORDS = {
     Outcome.OUT_OF_MEMORY: "OOM",
@@ -18,17 +22,28 @@ _CELL_WORDS = {
     Outcome.LAUNCH_FAILED: "not started",
     Outcome.FAILED: "failed",
 }
-CUT_OFF = "cut off"
+NOT_FINISHED = "not finished"
 
 
 def cell_word(end: TrialEnd | None) -> str:
     """What stands in the cells of a trial without figures."""
-    return CUT_OFF if end is None else _CELL_WORDS.get(end.outcome, UNDEFINED)
+    return NOT_FINISHED if end is None else _CELL_WORDS.get(end.outcome, UNDEFINED)
 
 
 def outcome_of(word: str) -> Outcome | None:
     """The outcome that a cell's word stands for, as far as the cell says it."""
     return next((outcome for outcome, known in _CELL_WORDS.items() if known == word), None)
+
+
+def short_reason(reason: str) -> str:
+    """The reason on one line; of an out of memory in torch's words only what was allocated.
+
+    "(simulated)" stays; the whole reason stands in the JSON document.
+    """
+    line = " ".join(reason.split())
+    if (found := _ALLOCATION.match(line)) is None:
+        return line
+    return found[0] + (" (simulated)" if "(simulated)" in line[found.end() :] else "")
 
 
 def milliseconds(ns: float | None) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import os
 import signal
 import sys
 import time
@@ -263,7 +264,9 @@ async def _serve_http(deployment: _Deployment, stopped: asyncio.Event) -> None:
         log.info(LAUNCHER, "Terminating webserver")
     except (OSError, LaunchError) as error:
         where = f"{config.hostname}:{config.port}"
-        told = f"cannot listen on {where}: {error}" if isinstance(error, OSError) else str(error)
+        told = str(error)
+        if isinstance(error, OSError):
+            told = f"cannot listen on {where}: {_why(error)}"
         log.error(ROUTER, told)
         log.error(LAUNCHER, "Webserver Crashed")
         raise _LauncherError("WebserverFailed") from error
@@ -273,6 +276,13 @@ async def _serve_http(deployment: _Deployment, stopped: asyncio.Event) -> None:
         # Waits for both, and takes what they raised: it was told above.
         await asyncio.gather(starting, stopping, return_exceptions=True)
         await router.stop()
+
+
+def _why(error: OSError) -> str:
+    """The system's words alone: asyncio's name the address again."""
+    if error.errno is None or error.errno <= 0:
+        return error.strerror or str(error)
+    return os.strerror(error.errno)
 
 
 def _log_crash(log: Log, rank: _Rank) -> None:

@@ -20,8 +20,10 @@ from tgi_bench.plan.launcher_args.version import (
     NEWEST,
     OLDEST,
     Version,
+    is_known,
     parse_version,
     tag_of,
+    unknown_behaviour,
     version_of_image,
 )
 
@@ -39,8 +41,10 @@ __all__ = [
     "check",
     "command_line",
     "debug_form",
+    "is_known",
     "parse_command_line",
     "parse_version",
     "tag_of",
+    "unknown_behaviour",
     "version_of_image",
 ]

@@ -22,6 +22,7 @@ _INTEGERS = re.compile(r"\d{1,9}(,\d{1,9})*", re.ASCII)
 FLOAT32_MAX = (2 - 2**-23) * 2.0**127
 """The largest value of the launcher's numbers, which are 32-bit floats."""
 
+_SHOWN_BOUND = 2**16
 _BITSANDBYTES = ("bitsandbytes", "bitsandbytes-nf4", "bitsandbytes-fp4")
 
 
@@ -82,8 +83,15 @@ def _integer_misfit(spec: ArgumentSpec, value: ArgumentValue) -> str | None:
     if value < spec.minimum:
         return f"must be at least {spec.minimum}, not {value}"
     if value > spec.maximum:
-        return f"must be at most {spec.maximum}, not {shown(value)}"
+        return f"{above(spec)}, not {shown(value)}"
     return None
+
+
+def above(spec: ArgumentSpec) -> str:
+    """What a too large integer is told; the bound of a 32- or 64-bit type helps nobody."""
+    if spec.maximum > _SHOWN_BOUND:
+        return f"must be an integer that fits {spec.maximum.bit_length()} bits"
+    return f"must be at most {spec.maximum}"
 
 
 def _choice_misfit(version: Version, spec: ArgumentSpec, value: ArgumentValue) -> str | None:

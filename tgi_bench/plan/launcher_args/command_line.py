@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tgi_bench.errors import InputError
-from tgi_bench.plan.launcher_args.check import FLOAT32_MAX, conflicts
+from tgi_bench.plan.launcher_args.check import FLOAT32_MAX, above, conflicts
 from tgi_bench.plan.launcher_args.table import ArgumentSpec, Kind, SettingValue, specs_by_name
 from tgi_bench.plan.launcher_args.version import Version, parse_version
 from tgi_bench.plan.nearest import shown, suggestion
 from tgi_bench.plan.plan import ArgumentValue
 
-_INTEGER = re.compile(r"\+?\d{1,20}", re.ASCII)
+_INTEGER = re.compile(r"\+?\d+", re.ASCII)
+_MOST_DIGITS = 4000
 _BOOLEANS = {"true": True, "false": False}
 
 
@@ -164,12 +165,15 @@ def _boolean(text: str, where: str) -> bool:
 
 
 def _integer(spec: ArgumentSpec, text: str, where: str) -> int:
-    value = int(text) if _INTEGER.fullmatch(text) else -1
-    if not spec.minimum <= value <= spec.maximum:
+    value = None
+    if _INTEGER.fullmatch(text):
+        value = int(text) if len(text) <= _MOST_DIGITS else spec.maximum + 1
+    if value is None or value < spec.minimum:
         raise InputError(
-            f"{where} must be an integer of at least {spec.minimum} and at most {spec.maximum}, "
-            f"not `{shown(text)}`"
+            f"{where} must be an integer of at least {spec.minimum}, not `{shown(text)}`"
         )
+    if value > spec.maximum:
+        raise InputError(f"{where} {above(spec)}, not `{shown(text)}`")
     return value
 
 

@@ -44,6 +44,16 @@ def parse_version(text: str) -> Version:
     return version
 
 
+def is_known(text: str) -> bool:
+    """Whether the table knows this version's launcher: 0.8.0 to 3.3.7; InputError as above."""
+    return parse_version(text) <= _NEWEST
+
+
+def unknown_behaviour(text: str) -> str:
+    """What the embedded server says to a version that is not known."""
+    return f"the embedded server shows the behaviours of {OLDEST} to {NEWEST}, not of {text}"
+
+
 def version_of_image(image: str) -> str | None:
     """The version that an image's tag names: "0.9.4" of `...:0.9.4` and `...:0.9.4-rocm`.
 
@@ -60,3 +70,4 @@ def tag_of(image: str) -> str:
 
 
 _OLDEST = Version(*map(int, OLDEST.split(".")))
+_NEWEST = Version(*map(int, NEWEST.split(".")))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,9 @@ from hypothesis import settings
 # The machine may be busy, and a test that fails must fail again.
 settings.register_profile("tgi-bench", deadline=None, derandomize=True)
 settings.load_profile("tgi-bench")
+
+# Whoever starts the tests in the background has them ignore SIGINT, and what they start too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -39,7 +39,7 @@ server:
   variable: {{max_concurrent_requests: [1, 2, 3, 4]}}
   embedded: {{accelerator: H100-SXM}}
 batches:
-  {{sequence_length: [20], decode_length: 4, batch_size: [1], runs: 2}}
+  {{sequence_length: [20], decode_length: 4, batch_size: [1, 2], runs: 2}}
 """
 
 
@@ -83,6 +83,13 @@ def _measure(client: docker.DockerClient) -> tuple[Figure, ...]:
             "s",
             f"{detail} {max(watch.last_s):.3f} in all; the engine alone {own:.3f}",
         ),
+        Figure(
+            "starts of a server a deployment",
+            1,
+            watch.starts / len(plan.deployments),
+            "",
+            f"{len(plan.trials)} trials on {len(plan.deployments)} deployments",
+        ),
     )
 
 
@@ -118,6 +125,7 @@ class _Stopwatch:
         self._run_dir = run_dir
         self.first_s: list[float] = []
         self.last_s: list[float] = []
+        self.starts = 0
         self._log: Path | None = None
         self._ended_s: float | None = None
 
@@ -130,6 +138,7 @@ class _Stopwatch:
     def launching(self, deployment: Deployment) -> None:
         """The sweep starts the next one when the last is gone."""
         self.gone()
+        self.starts += 1
 
     def progress(self, deployment: Deployment, text: str) -> None:
         """Of no interest here."""

@@ -18,7 +18,7 @@ from tests.bench.figures import Figure
 from tgi_bench.drive.ranks import Ranks
 from tgi_bench.launch.endpoint import LaunchOptions
 from tgi_bench.launch.launcher import launch
-from tgi_bench.plan.load import load_plan
+from tgi_bench.plan.experiment_text import load_plan
 from tgi_bench.plan.prompts import batch_prompts
 from tgi_bench.wire import codec, generate_v3_pb2
 from tgi_bench.wire import messages as m

@@ -21,7 +21,7 @@ from tgi_bench.errors import LaunchError
 from tgi_bench.launch.docker_engine import engine
 from tgi_bench.observation import ServerFacts, StepObservation, TrialEnd
 from tgi_bench.plan.experiment import to_json
-from tgi_bench.plan.load import load_plan
+from tgi_bench.plan.experiment_text import load_plan
 from tgi_bench.plan.plan import BatchTrial, Deployment
 from tgi_bench.record.environment import capture
 from tgi_bench.record.runs import RunLock, new_run_dir

@@ -17,7 +17,7 @@ from tgi_bench.cli.run_view import load, write_documents
 from tgi_bench.errors import LaunchError
 from tgi_bench.observation import ServerFacts, StepObservation, TrialEnd
 from tgi_bench.plan.experiment import to_json
-from tgi_bench.plan.load import load_plan
+from tgi_bench.plan.experiment_text import load_plan
 from tgi_bench.plan.plan import BatchTrial, Deployment, Plan
 from tgi_bench.record.environment import capture
 from tgi_bench.record.runs import RunLock, new_run_dir

@@ -7,7 +7,7 @@ import pytest
 from tgi_bench.errors import ExperimentError
 from tgi_bench.plan.expand import expand
 from tgi_bench.plan.experiment import from_json, to_json
-from tgi_bench.plan.load import load, load_plan, parse_overrides
+from tgi_bench.plan.experiment_text import load, load_plan, parse_overrides
 from tgi_bench.plan.plan import (
     AttachOptions,
     Deployment,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tgi_bench.errors import InputError, one_line
 from tgi_bench.plan.experiment import Experiment
-from tgi_bench.plan.load import load_plan, parse_overrides
+from tgi_bench.plan.experiment_text import load_plan, parse_overrides
 from tgi_bench.plan.matrix import idle_skips
 from tgi_bench.plan.plan import Plan
 from tgi_bench.plan.yaml_tree import MAX_BYTES

@@ -9,7 +9,7 @@ import pytest
 from tgi_bench.errors import ExperimentError
 from tgi_bench.plan.expand import expand
 from tgi_bench.plan.experiment import from_json, json_schema, to_json
-from tgi_bench.plan.load import load, load_plan, parse_overrides
+from tgi_bench.plan.experiment_text import load, load_plan, parse_overrides
 from tgi_bench.plan.matrix import idle_skips
 from tgi_bench.plan.plan import LauncherKind, Override
 

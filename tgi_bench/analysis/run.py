@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tgi_bench.analysis.distribution import Distribution
-from tgi_bench.observation import ServerFacts, TrialEnd
+from tgi_bench.analysis.load_run import LoadSummary
+from tgi_bench.observation import ClientFloor, ServerFacts, TrialEnd
 from tgi_bench.plan.plan import BatchTrial, Deployment, Plan
 
 
@@ -136,6 +137,7 @@ class Run:
     """Everything that a report is made from.
 
     environment: name and value, in the order to be shown. finished: every trial has an end.
+    floors: the load client's own error as measured beside this run; () without loads.
     """
 
     run_id: str
@@ -146,3 +148,5 @@ class Run:
     trials: tuple[TrialSummary, ...]
     verdict: Verdict
     finished: bool
+    loads: tuple[LoadSummary, ...] = ()
+    floors: tuple[ClientFloor, ...] = ()

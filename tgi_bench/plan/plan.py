@@ -11,6 +11,8 @@ from enum import StrEnum
 
 from tgi_bench.plan.engines import Engine as Engine
 from tgi_bench.plan.engines import engine_spec
+from tgi_bench.plan.load_trial import LoadTrial as LoadTrial
+from tgi_bench.plan.sampling import Sampling as Sampling
 
 ArgumentValue = str | int | float | bool | None
 
@@ -139,19 +141,6 @@ class Deployment:
 
 
 @dataclass(frozen=True, slots=True)
-class Sampling:
-    """How the next token is chosen; None is "not given" and sent as the neutral value."""
-
-    do_sample: bool
-    temperature: float | None
-    top_k: int | None
-    top_p: float | None
-    typical_p: float | None
-    repetition_penalty: float | None
-    watermark: bool
-
-
-@dataclass(frozen=True, slots=True)
 class BatchTrial:
     """`warmups` then `runs` times: one Prefill and decode_length - 1 Decodes of one batch.
 
@@ -203,7 +192,8 @@ class Override:
 class Plan:
     """All of a sweep, in the order in which it will run.
 
-    trials are grouped by deployment and, within one shape, ascend in batch size.
+    trials are grouped by deployment and, within one shape, ascend in batch size. load_trials run
+    on a deployment after its batches.
     digest: SHA-256 (hex) over everything but `overrides`; two plans with one digest
         measure the same things.
     """
@@ -214,6 +204,7 @@ class Plan:
     trials: tuple[BatchTrial, ...]
     overrides: tuple[Override, ...]
     digest: str
+    load_trials: tuple[LoadTrial, ...] = ()
 
     def deployment(self, deployment_id: str) -> Deployment:
         """The deployment of that id; KeyError where the plan has none."""

@@ -1,0 +1,71 @@
+"""What an answer means, once its bytes were read in its dialect's words."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass
+
+from tgi_bench.observation import RequestOutcome, TokenSource
+from tgi_bench.plan.load_trial import Spoken
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One request before it is bytes.
+
+    prompt: the text; "" where messages are given. messages: (role, text) of a conversation so
+        far, the new question last; () where there is none.
+    prompt_tokens: how many the server is to see; None: as many as the text has.
+    output_tokens: how many are to come.
+    """
+
+    prompt: str
+    messages: tuple[tuple[str, str], ...]
+    prompt_tokens: int | None
+    output_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Abilities:
+    """What a server was found to be able to do, so that lengths can be exact.
+
+    spoken: never AUTO. model: the name to send; "" for TGI's own API.
+    engine: "tgi", "vllm", "sglang", "llamacpp" or "" (unknown).
+    truncates: it cuts a prompt to an asked number of tokens ("truncate" of TGI,
+        "truncate_prompt_tokens" of vLLM).
+    tokenize_path: the path that counts a text's tokens; None where it has none.
+    ignores_eos: the body's key that makes it go on to the asked length: "ignore_eos",
+        "min_tokens"; None where it has none.
+    usage: its streams end with a usage chunk when asked (`stream_options`).
+    max_input_tokens: None where it does not say.
+    """
+
+    spoken: Spoken
+    model: str
+    engine: str
+    truncates: bool
+    tokenize_path: str | None
+    ignores_eos: str | None
+    usage: bool
+    max_input_tokens: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """An answer as its dialect means it; the fields are those of RequestObservation.
+
+    text: what was generated; a conversation's next turn needs it.
+    """
+
+    event_ns: array[int]
+    event_tokens: array[int]
+    events: int
+    shared_reads: int
+    prompt_tokens: int | None
+    cached_tokens: int | None
+    output_tokens: int
+    counted_by: TokenSource
+    finish_reason: str | None
+    outcome: RequestOutcome
+    reason: str
+    text: str

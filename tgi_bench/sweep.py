@@ -9,19 +9,32 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from tgi_bench.drive.load import run_stage
+from tgi_bench.drive.preparation import LoadTarget, Prepared, prepare
 from tgi_bench.drive.ranks import Ranks
 from tgi_bench.drive.shard import Room, drive
-from tgi_bench.errors import LaunchError, StepError
+from tgi_bench.drive.stage_ask import Listener, Progress, Recorder, StageAsk, of_search
+from tgi_bench.errors import InputError, LaunchError, StepError
 from tgi_bench.launch.endpoint import LaunchOptions, RunningServer
 from tgi_bench.launch.launcher import launch
-from tgi_bench.launch.secrets import Redactor
-from tgi_bench.observation import Outcome, ServerFacts, StepObservation, TrialEnd
-from tgi_bench.plan.plan import BatchTrial, Deployment, Plan
+from tgi_bench.launch.secrets import Redactor, handed_on
+from tgi_bench.observation import (
+    LoadPart,
+    LoadStage,
+    Outcome,
+    RequestObservation,
+    RequestOutcome,
+    ServerFacts,
+    StepObservation,
+    TrialEnd,
+)
+from tgi_bench.plan.engines import engine_spec
+from tgi_bench.plan.plan import BatchTrial, Deployment, LauncherKind, LoadTrial, Plan
 from tgi_bench.plan.prompts import batch_prompts
 from tgi_bench.record.store import RunStore
 
@@ -53,8 +66,14 @@ class Watcher(Protocol):
     def run_ended(self, trial: BatchTrial, observations: Sequence[StepObservation]) -> None:
         """One warm-up or run of a trial is over."""
 
-    def trial_ended(self, trial: BatchTrial, end: TrialEnd) -> None:
+    def trial_ended(self, trial: BatchTrial | LoadTrial, end: TrialEnd) -> None:
         """A trial has its end, whether it was run or not."""
+
+    def load_begins(self, trial: LoadTrial, ask: StageAsk) -> None:
+        """A load, or one of those of a search, is about to be sent."""
+
+    def load_progress(self, trial: LoadTrial, progress: Progress) -> None:
+        """About once a second while it is sent: other processes keep its time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +95,9 @@ class Sweep:
         KeyboardInterrupt passes through: the server is stopped, the trial stays without end.
         """
         for deployment in self.plan.deployments:
-            while pending := self._pending(deployment):
+            while self._pending(deployment) or self._pending_loads(deployment):
                 try:
-                    self._serve(deployment, pending)
+                    self._serve(deployment)
                 except LaunchError as error:
                     self._give_up(deployment, error)
         self.store.finish()
@@ -96,7 +115,16 @@ class Sweep:
                 pending.append(trial)
         return tuple(pending)
 
-    def _serve(self, deployment: Deployment, pending: Sequence[BatchTrial]) -> None:
+    def _pending_loads(self, deployment: Deployment) -> tuple[LoadTrial, ...]:
+        """Its load trials that have no end."""
+        ends = self.store.ends()
+        return tuple(
+            trial
+            for trial in self.plan.load_trials
+            if trial.deployment_id == deployment.deployment_id and trial.trial_id not in ends
+        )
+
+    def _serve(self, deployment: Deployment) -> None:
         """Start the server and run trials on it until all have an end or it died."""
         self.watcher.launching(deployment)
         options = LaunchOptions(
@@ -109,28 +137,38 @@ class Sweep:
             facts = server.endpoint.facts
             self.store.deployment_started(deployment.deployment_id, facts)
             self.watcher.ready(deployment, facts)
-            socket = server.endpoint.master_socket
-            if socket is None:
-                for trial in pending:
-                    self._end(trial, TrialEnd(Outcome.REFUSED, server.endpoint.no_socket_reason))
-                return
-            try:
-                ranks = Ranks.connect(socket)
-            except StepError as error:
-                raise LaunchError(str(error), server.log_tail(_LOG_TAIL)) from error
-            with ranks:
-                self._run_trials(pending, server, ranks)
+            if self._run_batches(deployment, server):
+                for trial in self._pending_loads(deployment):
+                    if not self._run_load(trial, server):
+                        return
+
+    def _run_batches(self, deployment: Deployment, server: RunningServer) -> bool:
+        """Give the batches their end; False where the server died."""
+        if not (pending := self._pending(deployment)):
+            return True
+        socket = server.endpoint.master_socket
+        if socket is None:
+            for trial in pending:
+                self._end(trial, TrialEnd(Outcome.REFUSED, server.endpoint.no_socket_reason))
+            return True
+        try:
+            ranks = Ranks.connect(socket)
+        except StepError as error:
+            raise LaunchError(str(error), server.log_tail(_LOG_TAIL)) from error
+        with ranks:
+            return self._run_trials(pending, server, ranks)
 
     def _run_trials(
         self, pending: Sequence[BatchTrial], server: RunningServer, ranks: Ranks
-    ) -> None:
-        """Give trials their end until all have one or the server died."""
+    ) -> bool:
+        """Give trials their end until all have one or the server died; whether it lives."""
         for trial in pending:
             skip = _skip(self.plan, trial, self.store.ends())
             if skip is not None:
                 self._end(trial, skip)
             elif not self._run_trial(trial, server, ranks):
-                return
+                return False
+        return True
 
     def _run_trial(self, trial: BatchTrial, server: RunningServer, ranks: Ranks) -> bool:
         """Run one trial and give it its end; False where the server can run no further one."""
@@ -157,6 +195,84 @@ class Sweep:
         self.watcher.trial_ended(trial, end)
         return usable
 
+    def _run_load(self, trial: LoadTrial, server: RunningServer) -> bool:
+        """Send one load, or a search's many, and give the trial its end; False if it died."""
+        attempt = self.store.begin_load(trial.trial_id)
+        sent: list[RequestOutcome] = []
+        reasons: dict[str, int] = {}
+
+        def record(requests: Sequence[RequestObservation]) -> None:
+            clean = [
+                replace(r, reason=self._redacted(trial.deployment_id, r.reason)) if r.reason else r
+                for r in requests
+            ]
+            self.store.add_requests(trial.trial_id, attempt, clean)
+            sent.extend(r.outcome for r in clean if r.part is LoadPart.MEASURED)
+            for reason in (r.reason for r in clean if r.reason):
+                reasons[reason] = reasons.get(reason, 0) + 1
+
+        try:
+            deployment = self.plan.deployment(trial.deployment_id)
+            prepared = prepare(_target(deployment, server), trial)
+            self._run_stages(prepared, attempt, record)
+            end = TrialEnd(Outcome.OK, "")
+            if RequestOutcome.OK not in sent:
+                most = max(reasons, key=lambda r: reasons[r], default="no request was sent")
+                end = TrialEnd(Outcome.FAILED, f"no request was answered: {most}")
+        except (InputError, StepError) as error:
+            outcome = error.outcome if isinstance(error, StepError) else Outcome.REFUSED
+            end = TrialEnd(outcome, str(error))
+        alive = server.alive()
+        if not alive and (cause := server.death_cause()) is not None:
+            end = TrialEnd(Outcome.SHARD_DIED, cause)
+        end = TrialEnd(end.outcome, self._redacted(trial.deployment_id, end.reason))
+        self.store.end_load(trial.trial_id, attempt, end)
+        self.watcher.trial_ended(trial, end)
+        return alive
+
+    def _run_stages(self, prepared: Prepared, attempt: int, record: Recorder) -> None:
+        """The trial's one stage, or those that its search asks for."""
+        trial = prepared.trial
+        if trial.find is None:
+            self._run_stage(prepared, StageAsk(0, 0, trial.arrivals), attempt, record)
+            return
+        # Both need numpy, whose import a sweep of batches need not wait for.
+        from tgi_bench.analysis.load_run import Found
+        from tgi_bench.analysis.load_summary import summarise_stage
+        from tgi_bench.analysis.search import Probe, met, next_probe
+
+        probes: list[Probe] = []
+        while not isinstance(value := next_probe(trial.find, probes), Found):
+            seen: list[RequestObservation] = []
+
+            def keep(
+                requests: Sequence[RequestObservation], seen: list[RequestObservation] = seen
+            ) -> None:
+                record(requests)
+                seen.extend(requests)
+
+            repeat = sum(probe.value == value for probe in probes)
+            ask = StageAsk(len(probes), repeat, of_search(trial, value))
+            stage = self._run_stage(prepared, ask, attempt, keep)
+            probes.append(Probe(value, met(trial, summarise_stage(trial, stage, seen))))
+
+    def _run_stage(
+        self, prepared: Prepared, ask: StageAsk, attempt: int, record: Recorder
+    ) -> LoadStage:
+        trial = prepared.trial
+        self.watcher.load_begins(trial, ask)
+        stage = run_stage(
+            prepared,
+            ask,
+            Listener(
+                record=record,
+                progress=lambda progress: self.watcher.load_progress(trial, progress),
+                enough=_enough(trial),
+            ),
+        )
+        self.store.add_stage(trial.trial_id, attempt, stage)
+        return stage
+
     def _give_up(self, deployment: Deployment, error: LaunchError) -> None:
         cause = self._redacted(deployment.deployment_id, str(error))
         tail = tuple(self._redacted(deployment.deployment_id, line) for line in error.log_tail)
@@ -164,6 +280,10 @@ class Sweep:
         self.watcher.launch_failed(deployment, LaunchError(cause, tail))
         for trial in self._pending(deployment):
             self._end(trial, TrialEnd(Outcome.LAUNCH_FAILED, cause))
+        for load in self._pending_loads(deployment):
+            end = TrialEnd(Outcome.LAUNCH_FAILED, cause)
+            self.store.end_load_unstarted(load.trial_id, end)
+            self.watcher.trial_ended(load, end)
 
     def _redacted(self, deployment_id: str, text: str) -> str:
         """A server may fail with a secret in its message."""
@@ -176,6 +296,28 @@ class Sweep:
         """The end of a trial that is not run."""
         self.store.end_unstarted(trial.trial_id, end)
         self.watcher.trial_ended(trial, end)
+
+
+def _target(deployment: Deployment, server: RunningServer) -> LoadTarget:
+    """An endpoint of somebody else may be of any engine, whatever the experiment assumes."""
+    spec = engine_spec(deployment.engine)
+    attached = deployment.launcher is LauncherKind.ATTACH
+    return LoadTarget(
+        url=server.endpoint.url,
+        engine="" if attached else deployment.engine.value,
+        model=deployment.model,
+        api_key=handed_on(deployment, os.environ).get(spec.api_key_variable),
+    )
+
+
+def _enough(trial: LoadTrial) -> Callable[[Sequence[RequestObservation]], bool] | None:
+    """Whether the trial's interval is narrow enough; None where it does not ask."""
+    until = trial.extent.until
+    if until is None:
+        return None
+    from tgi_bench.analysis.stopping import narrow_enough
+
+    return lambda requests: narrow_enough(until, trial, requests)
 
 
 def _skip(plan: Plan, trial: BatchTrial, ends: Mapping[str, TrialEnd]) -> TrialEnd | None:

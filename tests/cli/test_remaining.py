@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.analysis.samples import deployment, plan, trial
 from tgi_bench.cli.estimates import TrialEstimate
 from tgi_bench.cli.remaining import Remaining
-from tgi_bench.plan.plan import Plan
+from tgi_bench.plan.load_trial import ClosedLoop, Extent, Fixed, LoadTrial, Spoken, Workload
+from tgi_bench.plan.plan import BatchTrial, Plan
 
 SERVER = deployment(1)
 TRIALS = tuple(trial(SERVER, size) for size in (1, 2, 4))
@@ -77,3 +80,51 @@ def test_a_trial_without_an_estimate_does_not_correct_the_others() -> None:
     remaining.ended(TRIALS[2], 100.0)
     remaining.ended(TRIALS[0], 1.5)
     assert remaining.seconds() == pytest.approx(3.0)
+
+
+def load(name: str, seconds: int | None) -> LoadTrial:
+    """A load of 8 in flight that takes so long; None: as long as a file that nobody has read."""
+    extent = Extent(None if seconds is None else seconds * 10**9, None, 0, 0, 0, 0, None)
+    return LoadTrial(
+        trial_id=f"{SERVER.deployment_id}/{name}",
+        deployment_id=SERVER.deployment_id,
+        spoken=Spoken.TGI,
+        stream=True,
+        workload=Workload(Fixed(8), Fixed(8), None, None, None, 0),
+        arrivals=ClosedLoop(8),
+        extent=extent,
+        slos=(),
+        find=None,
+        sampling=TRIALS[0].sampling,
+        request_timeout_ns=10**9,
+        max_in_flight=None,
+        workers=None,
+        tokenizer=None,
+        verify=True,
+    )
+
+
+def with_loads(*loads: LoadTrial, trials: tuple[BatchTrial, ...] = TRIALS) -> Plan:
+    return replace(PLAN, trials=trials, load_trials=loads)
+
+
+def test_loads_are_added_by_what_their_plan_says() -> None:
+    one, two = load("a", 10), load("b", 20)
+    known = estimates(estimate(1), estimate(2), estimate(4))
+    remaining = Remaining(with_loads(one, two), known)
+    assert (remaining.trials, remaining.seconds()) == (5, 37)
+    remaining.ended(TRIALS[0], 10.0)
+    assert remaining.seconds() == pytest.approx(30 + 60)  # batches alone take ten times as long
+    remaining.ended(one, 11.0)
+    assert remaining.seconds() == pytest.approx(22 + 60)  # and loads a tenth longer
+    assert remaining.trials == 3
+
+
+def test_a_load_of_unknown_length_counts_as_the_mean_of_loads() -> None:
+    one, other = load("a", None), load("b", None)
+    remaining = Remaining(with_loads(one, other, trials=()), {})
+    assert remaining.seconds() is None
+    remaining.ended(one, 12.0)
+    assert remaining.seconds() == 12.0
+    remaining.ended(other, None)
+    assert (remaining.trials, remaining.seconds()) == (0, 0.0)

@@ -9,12 +9,14 @@ from dataclasses import replace
 from rich.console import Console
 
 from tests.report.example import simulated_run
+from tests.report.load_example import load_run, mixed_run
+from tgi_bench.analysis.run import Run
 from tgi_bench.cli.summary_table import print_summary
 
 
-def shown(width: int) -> str:
+def shown(width: int, run: Run | None = None) -> str:
     output = io.StringIO()
-    print_summary(Console(file=output, width=width, highlight=False), simulated_run())
+    print_summary(Console(file=output, width=width, highlight=False), run or simulated_run())
     return "\n".join(line.rstrip() for line in output.getvalue().splitlines()) + "\n"
 
 
@@ -59,3 +61,26 @@ def test_a_narrow_terminal_gets_each_name_on_a_line_of_its_own() -> None:
     ]
     rows = [line.split() for line in narrow]
     assert all(row in rows for row in figures if row[0].isdigit())
+
+
+def test_summary_of_loads(golden: Callable[[str, str], None]) -> None:
+    golden("summary_table_loads.txt", shown(120, load_run()))
+
+
+def test_batches_and_loads_have_a_table_each() -> None:
+    batches, loads = shown(120, mixed_run()), shown(120, load_run())
+    assert batches.index("Prefill") < batches.index("TTFT p50")
+    assert " concurrency 8 " in batches
+    assert "Prefill" not in loads
+    assert "Requests/s" not in shown(120)
+
+
+def test_a_load_without_figures_has_a_row() -> None:
+    (row,) = [line for line in shown(120, load_run()).splitlines() if "concurrency 256" in line]
+    assert row.split()[-6:] == ["failed", *["-"] * 5]
+
+
+def test_loads_on_a_narrow_terminal() -> None:
+    lines = shown(74, load_run()).splitlines()
+    assert {load.trial.deployment_id for load in load_run().loads} <= set(lines)
+    assert max(map(len, lines[: lines.index("") - 1])) <= 74

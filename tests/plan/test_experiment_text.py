@@ -63,6 +63,7 @@ def test_the_schema_is_current() -> None:
 
 def test_a_scalar_stands_for_a_list_of_one_and_defaults_are_filled() -> None:
     experiment = load(SMALL, "e.yaml")
+    assert experiment.batches is not None
     assert experiment.batches.sequence_length == [100]
     assert experiment.batches.warmups == 1
     assert experiment.batches.step_timeout_s == 600
@@ -145,7 +146,7 @@ def test_a_scalar_stands_for_a_list_of_one_and_defaults_are_filled() -> None:
         (
             "model: org/model",
             '"x\\ny": 1\nmodel: org/model',
-            "e.yaml:2: x\\ny: is no key here; allowed: experiment, model, server, batches",
+            "e.yaml:2: x\\ny: is no key here; allowed: experiment, model, server, batches, load",
         ),
         (
             "runs: 2",
@@ -293,7 +294,8 @@ def test_names_that_are_no_folder(name: str) -> None:
         ),
         (
             "serverr.image=x",
-            "is no key here; allowed: experiment, model, server, batches; did you mean `server`?",
+            "is no key here; allowed: experiment, model, server, batches, load; did you mean "
+            "`server`?",
         ),
         ("batches.runs=0", "must be at least 1, not 0"),
         ("batches.runs='2'", "must be an integer, not the string `2`"),
@@ -328,6 +330,7 @@ def test_an_override_mends_the_file() -> None:
     broken = replaced("runs: 2", "runs: 0")
     overrides = parse_overrides(["batches.runs=3", "batches.sampling.top_k=5"], "embedded")
     experiment, plan = load_plan(broken, "e.yaml", overrides)
+    assert experiment.batches is not None
     assert experiment.batches.runs == 3
     assert experiment.batches.sampling.top_k == 5
     assert {d.launcher for d in plan.deployments} == {LauncherKind.EMBEDDED}
@@ -341,13 +344,16 @@ def test_an_override_mends_the_file() -> None:
 
 def test_the_later_of_two_overrides_holds() -> None:
     overrides = parse_overrides(["batches.runs=3", "batches.runs=4"])
-    assert load(SMALL, "e.yaml", overrides).batches.runs == 4
+    batches = load(SMALL, "e.yaml", overrides).batches
+    assert batches is not None
+    assert batches.runs == 4
 
 
 def test_an_override_does_not_reach_through_an_alias() -> None:
     text = replaced("sequence_length: 100", "sequence_length: &s [7, 8]")
     text = text.replace("batch_size: [4, 1]", "batch_size: *s")
     experiment = load(text, "e.yaml", parse_overrides(["batches.batch_size.0=9"]))
+    assert experiment.batches is not None
     assert experiment.batches.sequence_length == [7, 8]
     assert experiment.batches.batch_size == [9, 8]
 

@@ -2,7 +2,33 @@
 
 from __future__ import annotations
 
-from tgi_bench.observation import Outcome, Phase, RankTiming, ServerFacts, StepObservation
+from array import array
+
+from tgi_bench.observation import (
+    ClientFacts,
+    ClientFloor,
+    LoadPart,
+    LoadStage,
+    Outcome,
+    Phase,
+    RankTiming,
+    RequestObservation,
+    RequestOutcome,
+    ServerFacts,
+    StepObservation,
+    TokenSource,
+)
+from tgi_bench.plan.load_trial import (
+    Arrivals,
+    ClosedLoop,
+    Extent,
+    Fixed,
+    LoadTrial,
+    Slo,
+    Spoken,
+    Until,
+    Workload,
+)
 from tgi_bench.plan.plan import (
     ArgumentValue,
     BatchTrial,
@@ -109,4 +135,102 @@ def run_of(run_index: int, steps: int = 3, ranks: int = 2) -> tuple[StepObservat
             reason="",
         )
         for step in range(steps)
+    )
+
+
+def load_trial(name: str = "load-c8", arrivals: Arrivals | None = None) -> LoadTrial:
+    """512 prompt and 128 output tokens for 60 s; closed loop at 8 where nothing else is said."""
+    return LoadTrial(
+        trial_id=f"num_shard-2/{name}",
+        deployment_id="num_shard-2",
+        spoken=Spoken.AUTO,
+        stream=True,
+        workload=Workload(Fixed(512), Fixed(128), None, None, None, 0),
+        arrivals=arrivals or ClosedLoop(8),
+        extent=Extent(60 * 10**9, None, 10**10, 0, 0, 0, Until("ttft_p99", 0.02)),
+        slos=(Slo("ttft_p99", 5e8),),
+        find=None,
+        sampling=NEUTRAL,
+        request_timeout_ns=60 * 10**9,
+        max_in_flight=None,
+        workers=None,
+        tokenizer=None,
+        verify=True,
+    )
+
+
+def client() -> ClientFacts:
+    return ClientFacts(
+        workers=2,
+        worker_cpu_ns=(10**9, 2 * 10**9),
+        parent_cpu_ns=3 * 10**8,
+        wall_ns=60 * 10**9,
+        kernel_stamps=True,
+        stamp_reason="",
+        clock_step_ns=-120,
+        connections_opened=9,
+        connections_reopened=1,
+    )
+
+
+def load_stage(index: int = 0) -> LoadStage:
+    return LoadStage(
+        index=index,
+        concurrency=8,
+        rate_per_s=None,
+        repeat=index,
+        began_ns=10**15,
+        ended_ns=10**15 + 60 * 10**9,
+        measured_from_ns=10**15 + 10**10,
+        measured_until_ns=10**15 + 60 * 10**9,
+        dialect="tgi",
+        client=client(),
+        details=(("prompt lengths", "cut by the server to the asked length: `truncate`"),),
+    )
+
+
+def request(index: int, stage: int = 0, events: int = 3) -> RequestObservation:
+    """Intended at 1 s x index; sent 1 ms, first token 101 ms, last answer 250 ms after that."""
+    at_ns = 10**15 + index * 10**9
+    arrivals = array("q", [at_ns + 101_000_000 + k * 20_000_000 for k in range(events)])
+    return RequestObservation(
+        stage=stage,
+        request_index=index,
+        worker=index % 2,
+        part=LoadPart.MEASURED if index else LoadPart.WARMUP,
+        conversation=index,
+        turn=0,
+        intended_ns=at_ns,
+        sent_ns=at_ns + 1_000_000,
+        ended_ns=at_ns + 250_000_000,
+        event_ns=arrivals,
+        event_tokens=array("i", [1] * events),
+        events=events + 1,
+        shared_reads=0,
+        prompt_tokens_asked=512,
+        prompt_tokens=512,
+        cached_tokens=None,
+        output_tokens_asked=events,
+        output_tokens=events,
+        counted_by=TokenSource.SERVER,
+        finish_reason="length",
+        status=200,
+        new_connection=False,
+        kernel_stamps=True,
+        outcome=RequestOutcome.OK,
+        reason="",
+    )
+
+
+def floor() -> ClientFloor:
+    return ClientFloor(
+        streams=64,
+        interval_ns=20_000_000,
+        events=100_000,
+        events_per_s=3200.5,
+        cpu_ns_per_event=8_800.0,
+        ttft_error_ns=(21_000.0, 80_000.0, 230_000.0),
+        itl_error_ns=(0.0, 1_000.0, 4_000.0),
+        start_lateness_ns=None,
+        kernel_stamps=True,
     )

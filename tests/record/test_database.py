@@ -128,13 +128,17 @@ def test_what_is_cut_off_while_it_is_created_is_no_run(tmp_path: Path) -> None:
 def test_an_older_format_is_upgraded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writable: bool
 ) -> None:
-    _run(tmp_path)
+    before = _run(tmp_path).read_bytes()
     next_step = "ALTER TABLE run ADD COLUMN note TEXT;\nUPDATE run SET note = 'new'; -- as asked"
     monkeypatch.setattr(database, "MIGRATIONS", (*schema.MIGRATIONS, next_step))
     monkeypatch.setattr(database, "FORMAT_VERSION", schema.FORMAT_VERSION + 1)
     with RunStore.open(tmp_path, writable) as store:
         assert store.header() == samples.header()
         assert len(store.observations(samples.trial(1).trial_id)) == 600
+    if not writable:
+        assert (tmp_path / "run.db").read_bytes() == before
+        assert [entry.name for entry in tmp_path.iterdir()] == ["run.db"]
+        return
     connection = sqlite3.connect(tmp_path / "run.db")
     assert connection.execute("PRAGMA user_version").fetchone() == (schema.FORMAT_VERSION + 1,)
     assert connection.execute("SELECT note FROM run").fetchone() == ("new",)

@@ -94,8 +94,9 @@ def test_a_run_that_is_not_finished() -> None:
 def test_json_is_stable_and_has_units() -> None:
     run = simulated_run()
     document = json.loads(as_json(run))
-    assert (document["schema"], document["schema_version"]) == ("tgi-bench-run", 1)
+    assert (document["schema"], document["schema_version"]) == ("tgi-bench-run", 2)
     assert as_json(run) == as_json(simulated_run())
+    assert (document["loads"], document["floors"]) == ([], [])
     first = document["trials"][0]
     assert first["prefill"]["mean_ns"] == 40_400_000
     # 3 runs of 100 prompt tokens in 40, 40.4 and 40.8 ms

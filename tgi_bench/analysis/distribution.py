@@ -48,4 +48,9 @@ def nearest_rank(ordered: Sequence[int | float], percent: int) -> int | float:
     """
     if not ordered or not 1 <= percent <= 100:
         raise ValueError("nearest_rank needs samples and a percent from 1 to 100")
-    return ordered[-(-percent * len(ordered) // 100) - 1]
+    return ordered[rank(len(ordered), 10 * percent) - 1]
+
+
+def rank(count: int, per_mille: int) -> int:
+    """ceil(per_mille/1000 x count): which of `count` sorted samples the percentile is, from 1."""
+    return -(-per_mille * count // 1000)

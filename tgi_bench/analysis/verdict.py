@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tgi_bench.analysis.arguments import check_arguments, check_version
+from tgi_bench.analysis.load_rows import listed as _listed
+from tgi_bench.analysis.load_rows import unchecked as _unchecked
+from tgi_bench.analysis.load_run import LoadSummary
+from tgi_bench.analysis.load_verdict import load_checks
 from tgi_bench.analysis.run import (
-    NOT_CHECKED,
     Check,
     DeploymentRecord,
     Origin,
@@ -15,7 +18,7 @@ from tgi_bench.analysis.run import (
     Verdict,
 )
 from tgi_bench.analysis.scaling import usable
-from tgi_bench.observation import Outcome
+from tgi_bench.observation import ClientFloor, Outcome, TrialEnd
 from tgi_bench.plan.plan import Plan
 
 LEAST_RUNS = 3
@@ -26,40 +29,51 @@ MOST_FIRST_RUN_EXCESS = 0.10
 CLIENT_SHARE = f"client and transport take at most {MOST_CLIENT_SHARE:.0%} of a step"
 _UNREACHED = "shards"
 """A word of every reason why batches cannot be sent at all, and of no refusal for room."""
-_SHOWN = 3
 
 Trials = Sequence[TrialSummary]
+Loads = Sequence[LoadSummary]
 
 
-def judge(
+def judge(  # noqa: PLR0913 - a run's parts, as Run has them
     plan: Plan,
     origin: Origin,
     deployments: Sequence[DeploymentRecord],
     trials: Trials,
     finished: bool,
+    *,
+    loads: Loads = (),
+    floors: Sequence[ClientFloor] = (),
 ) -> Verdict:
-    """Every check that this origin allows; one that cannot be made says so and passes."""
-    checks = [_ended(plan, trials, finished), _failed(trials), _runs(trials, origin)]
+    """Every check that this origin allows; one that cannot be made says so and passes.
+
+    Checks of batches are left out where the plan has loads and no batches, those of loads where
+    it has none.
+    """
+    checks = [_ended(plan, (trials, loads), finished), _failed(trials, loads)]
+    if plan.trials or not plan.load_trials:
+        checks.append(_runs(trials, origin))
     if origin is Origin.IMPORTED:
         return Verdict((*checks, _spread(trials, origin), _percentiles(trials)))
-    checks += [
-        _output_length(trials),
-        _prompt_length(trials),
-        _client_share(trials),
-        _rank_spread(trials),
-        _spread(trials, origin),
-        _warm_up(trials),
-        check_arguments(deployments),
-        check_version(deployments),
-    ]
-    return Verdict(tuple(checks))
+    if plan.trials or not plan.load_trials:
+        checks += [
+            _output_length(trials),
+            _prompt_length(trials),
+            _client_share(trials),
+            _rank_spread(trials),
+            _spread(trials, origin),
+            _warm_up(trials),
+        ]
+    if plan.load_trials:
+        checks += load_checks(loads, floors)
+    return Verdict((*checks, check_arguments(deployments), check_version(deployments)))
 
 
-def _ended(plan: Plan, trials: Trials, finished: bool) -> Check:
-    ended = {t.trial.trial_id for t in trials if t.end is not None}
-    missing = [t.trial_id for t in plan.trials if t.trial_id not in ended]
+def _ended(plan: Plan, summaries: tuple[Trials, Loads], finished: bool) -> Check:
+    ended = dict(_known_ends(*summaries))
+    planned = [t.trial_id for t in plan.trials] + [t.trial_id for t in plan.load_trials]
+    missing = [trial_id for trial_id in planned if trial_id not in ended]
     name = "every trial ended"
-    total = len(plan.trials)
+    total = len(planned)
     if missing or not finished:
         what = _listed(missing) if missing else "the sweep itself"
         finding = f"{total - len(missing)} of {total} trials ended; not finished: {what}"
@@ -67,13 +81,14 @@ def _ended(plan: Plan, trials: Trials, finished: bool) -> Check:
     return Check(name, True, f"{total} of {total}", "")
 
 
-def _failed(trials: Trials) -> Check:
+def _failed(trials: Trials, loads: Loads) -> Check:
     """Running out of memory is a result; so is a refusal for want of room."""
     fine = (Outcome.OK, Outcome.OUT_OF_MEMORY, Outcome.SKIPPED, Outcome.REFUSED)
+    ends = _known_ends(trials, loads)
     failed = [
-        f"{t.trial.trial_id} ({t.end.outcome.value.replace('_', ' ')}: {t.end.reason})"
-        for t in trials
-        if t.end is not None and t.end.outcome not in fine
+        f"{trial_id} ({end.outcome.value.replace('_', ' ')}: {end.reason})"
+        for trial_id, end in ends
+        if end.outcome not in fine
     ]
     name = "no trial failed"
     if failed:
@@ -82,16 +97,26 @@ def _failed(trials: Trials) -> Check:
             "batches.step_timeout_s, a server that did not start in time by server.timeouts"
         )
         return Check(name, False, _listed(failed), remedy)
-    if not usable(trials):
-        return Check(name, False, *_nothing(trials))
-    return Check(name, True, _ends(trials), "")
+    if not usable(trials) and not any(_has_answers(load) for load in loads):
+        started = any(t.runs for t in trials) or any(load.stages for load in loads)
+        return Check(name, False, *_nothing([end for _, end in ends], started, bool(trials)))
+    return Check(name, True, _ends([end for _, end in ends]), "")
 
 
-def _nothing(trials: Trials) -> tuple[str, str]:
+def _known_ends(trials: Trials, loads: Loads) -> list[tuple[str, TrialEnd]]:
+    """Trial id and end of each trial that is finished, batches first."""
+    ends = [(trial.trial.trial_id, trial.end) for trial in trials if trial.end is not None]
+    return ends + [(load.trial.trial_id, load.end) for load in loads if load.end is not None]
+
+
+def _has_answers(load: LoadSummary) -> bool:
+    return load.end is not None and any(stage.e2e is not None for stage in load.stages)
+
+
+def _nothing(ends: Sequence[TrialEnd], started: bool, batches: bool) -> tuple[str, str]:
     """Finding and remedy of a run without any figure in which nothing failed."""
-    ends = [t.end for t in trials if t.end is not None]
     if not ends:
-        found = "no trial was finished" if any(t.runs for t in trials) else "no trial was run"
+        found = "no trial was finished" if started else "no trial was run"
         return found, "go on with `tgi-bench sweep EXPERIMENT --resume`"
     if all(end.outcome is Outcome.REFUSED and _UNREACHED in end.reason for end in ends):
         reasons = list(dict.fromkeys(end.reason for end in ends))
@@ -101,15 +126,16 @@ def _nothing(trials: Trials) -> tuple[str, str]:
         )
         return f"no trial has figures: {_listed(reasons)}", remedy
     remedy = "choose smaller values for batches.batch_size or batches.sequence_length"
+    if not batches:
+        remedy = "see the reasons of the requests that failed, then raise load.duration"
     return "no trial has figures", remedy
 
 
-def _ends(trials: Trials) -> str:
+def _ends(ends: Sequence[TrialEnd]) -> str:
     counts: dict[str, int] = {}
-    for trial in trials:
-        if trial.end is not None:
-            word = trial.end.outcome.value.replace("_", " ")
-            counts[word] = counts.get(word, 0) + 1
+    for end in ends:
+        word = end.outcome.value.replace("_", " ")
+        counts[word] = counts.get(word, 0) + 1
     return ", ".join(f"{count} {word}" for word, count in counts.items())
 
 
@@ -274,18 +300,8 @@ def _limited(
     return Check(name, True, f"at most {max(0.0, *values.values()):.1%}", "")
 
 
-def _unchecked(name: str, why: str) -> Check:
-    return Check(name, True, f"{NOT_CHECKED}{why}", "")
-
-
 def _range(values: Sequence[float], form: str) -> str:
     if not values:
         return "no trial has figures"
     low, high = form.format(values[0]), form.format(values[-1])
     return low if low == high else f"{form.split(' ')[0].format(values[0])} to {high}"
-
-
-def _listed(items: Sequence[str]) -> str:
-    """The first few, and how many more."""
-    more = len(items) - _SHOWN
-    return ", ".join(items[:_SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -1,8 +1,9 @@
-"""What the estimate says of the trials of a plan."""
+"""What the estimate says of the trials of a plan, and how long its loads take."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil, log2
 
 from tgi_bench.errors import InputError
 from tgi_bench.estimate.accelerator import accelerator
@@ -17,6 +18,8 @@ from tgi_bench.estimate.model import model_shape
 from tgi_bench.estimate.roofline import decode_time, generate_time_s, prefill_time
 from tgi_bench.estimate.setup import Setup
 from tgi_bench.plan.launcher_args import parse_version
+from tgi_bench.plan.lengths import mean_tokens
+from tgi_bench.plan.load_trial import ClosedLoop, Find, LoadTrial, OpenLoop
 from tgi_bench.plan.plan import BatchTrial, Deployment, Engine, LauncherKind, Plan
 from tgi_bench.server.behaviour import Behaviour
 
@@ -103,6 +106,73 @@ def estimates(plan: Plan) -> dict[str, TrialEstimate]:
         except InputError:
             continue  # a model or accelerator outside the table: `plan` says which
     return known
+
+
+@dataclass(frozen=True, slots=True)
+class LoadTime:
+    """How long one load takes. at_most: a search or `until` may end it before that."""
+
+    total_s: float
+    at_most: bool
+
+
+def load_times(plan: Plan) -> dict[str, LoadTime]:
+    """By trial_id, for each load whose length the plan tells; others are left out.
+
+    Warm-up and cool-down are in it; the last answers, which may come after its end, are not.
+    """
+    known: dict[str, LoadTime] = {}
+    for trial in plan.load_trials:
+        seconds = _load_seconds(plan.deployment(trial.deployment_id), trial)
+        if seconds is not None:
+            stages = 1 if trial.find is None else most_stages(trial.find)
+            early = trial.find is not None or trial.extent.until is not None
+            known[trial.trial_id] = LoadTime(seconds * stages, early)
+    return known
+
+
+def most_stages(find: Find) -> int:
+    """Loads of a search at most: start is doubled up to highest, or halved down to lowest, and
+    the bracket [x, 2 x] halved until it is the tolerance of its value; each value `repeats` times.
+    """
+    outward = max(find.highest / find.start, find.start / find.lowest)
+    values = 1 + ceil(log2(outward)) + ceil(log2(1 / find.tolerance))
+    return values * find.repeats
+
+
+def _load_seconds(deployment: Deployment, trial: LoadTrial) -> float | None:
+    """One stage of a load: its times, or its requests at their rate; the sooner of the two."""
+    extent = trial.extent
+    timed = counted = None
+    if extent.duration_ns is not None:
+        timed = (extent.warmup_ns + extent.duration_ns + extent.cooldown_ns) / 1e9
+    if extent.requests is not None:
+        requests = extent.warmup_requests + extent.requests + extent.cooldown_requests
+        counted = _seconds_of(requests, deployment, trial)
+        if counted is not None:
+            counted += (extent.warmup_ns + extent.cooldown_ns) / 1e9
+    if timed is None or counted is None:
+        return timed if counted is None else counted
+    return min(timed, counted)
+
+
+def _seconds_of(requests: int, deployment: Deployment, trial: LoadTrial) -> float | None:
+    """So many requests: at an open loop's rate, or in a closed loop of estimated batches."""
+    match trial.arrivals:
+        case OpenLoop(rate_per_s=float(rate)):
+            return requests / rate
+        case ClosedLoop(concurrency):
+            prompt, output = trial.workload.prompt, trial.workload.output
+            if prompt is None or output is None:
+                return None
+            sizes = (round(mean_tokens(prompt)), round(mean_tokens(output)))
+            try:
+                setup = setup_of(deployment)
+            except InputError:
+                return None  # a model or accelerator outside the table: `plan` says which
+            return ceil(requests / concurrency) * generate_time_s(setup, concurrency, *sizes)
+        case _:
+            return None
 
 
 def why_unknown(plan: Plan) -> tuple[tuple[str, bool], ...]:

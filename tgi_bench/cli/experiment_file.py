@@ -27,7 +27,33 @@ class Request:
     def load(self) -> tuple[Experiment, Plan]:
         """The experiment after overrides, and its plan; raises InputError."""
         overrides = parse_overrides(self.settings, self.launcher)
-        return load_plan(read_text(self.file, "experiment"), str(self.file), overrides, self.only)
+        text = read_text(self.file, "experiment")
+        experiment, plan = load_plan(text, str(self.file), overrides, self.only)
+        require_files(plan)
+        return experiment, plan
+
+
+def require_files(plan: Plan) -> None:
+    """Raise InputError where a file that a load reads is missing; what is in it is read later."""
+    for trial in plan.load_trials:
+        if trial.workload.file is not None:
+            _require_file(trial.workload.file.path, "workload", "workload.file.path")
+        if trial.tokenizer is not None:
+            _require_file(trial.tokenizer, "tokenizer", "tokenizer")
+
+
+def _require_file(path: str, what: str, key: str) -> None:
+    name = one_line(path)
+    try:
+        mode = Path(path).stat().st_mode
+    except FileNotFoundError:
+        raise InputError(f"{name}: no such {what} file (load.{key})") from None
+    except OSError as error:
+        raise InputError(f"{name}: cannot be read: {error.strerror} (load.{key})") from None
+    except ValueError as error:
+        raise InputError(f"{name}: cannot be read: {error} (load.{key})") from None
+    if not stat.S_ISREG(mode):
+        raise InputError(f"{name}: is no regular file (load.{key})")
 
 
 def read_text(file: Path, what: str, most: int = MAX_BYTES) -> str:

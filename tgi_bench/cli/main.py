@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import functools
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Callable
@@ -18,6 +19,7 @@ import click
 
 from tgi_bench import __version__
 from tgi_bench.cli.exit_codes import BAD_INPUT, FAILED, INTERRUPTED
+from tgi_bench.cli.load_options import LoadOptions, load_options
 from tgi_bench.errors import InputError, LaunchError, TgiBenchError
 
 if TYPE_CHECKING:
@@ -99,6 +101,50 @@ def plan(request: Request) -> None:
     from tgi_bench.cli import plan_command
 
     plan_command.run(request)
+
+
+@cli.command()
+@load_options
+@_results
+def load(options: LoadOptions, results: Path) -> None:
+    """Send requests over HTTP to the server at URL, which runs already, and report.
+
+    TGI's own API or an OpenAI-compatible one, found by asking. As in
+    tgi-bench load http://127.0.0.1:3000 -c 1,8,64 --prompt-tokens 512 --duration 30s
+    """
+    from tgi_bench.cli import load_command, sweep_command
+    from tgi_bench.report.index import COMMAND
+
+    experiment, found = load_command.load_plan_of(options)
+    source = (COMMAND, shlex.join(["tgi-bench", *sys.argv[1:]]))
+    sought = sweep_command.Sought(experiment, found, source)
+    sys.exit(sweep_command.sweep(sought, sweep_command.SweepOptions(results, False, False)))
+
+
+@cli.command()
+@click.option(
+    "--streams",
+    default="1,64,256,512",
+    show_default=True,
+    help="How many paced streams at once, a load each.",
+)
+@click.option("--seconds", default=10.0, show_default=True, help="Of each load.")
+@click.option(
+    "--held", default=5000, show_default=True, help="Streams of a load that only holds them."
+)
+@click.option("--format", "form", default="table", show_default=True, help="table or json.")
+def selfcheck(streams: str, seconds: float, held: int, form: str) -> None:
+    """Measure the load client's own error on this machine, against a null server.
+
+    The null server sends tokens on a schedule and logs when; what the client says is laid beside
+    that log.
+    """
+    from tgi_bench.cli import selfcheck_command as selfcheck_
+    from tgi_bench.drive.load import run_load
+
+    counts = selfcheck_.stream_counts(streams)
+    options = selfcheck_.SelfcheckOptions(counts, seconds, form, held)
+    sys.exit(selfcheck_.run(options, run_load))
 
 
 @cli.command()

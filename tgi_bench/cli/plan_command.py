@@ -9,8 +9,16 @@ from rich.table import Table
 
 from tgi_bench.cli.console import standard_output
 from tgi_bench.cli.durations import counted, duration
-from tgi_bench.cli.estimates import KV_POOL, TrialEstimate, estimates, why_unknown
+from tgi_bench.cli.estimates import (
+    KV_POOL,
+    LoadTime,
+    TrialEstimate,
+    estimates,
+    load_times,
+    why_unknown,
+)
 from tgi_bench.cli.experiment_file import Request, idle_skip_notes
+from tgi_bench.cli.load_table import load_table
 from tgi_bench.plan.engines import engine_spec
 from tgi_bench.plan.launcher_args import NEWEST, is_known
 from tgi_bench.plan.plan import (
@@ -44,15 +52,20 @@ def run(request: Request) -> None:
     """Print the plan of an experiment."""
     experiment, plan = request.load()
     console = standard_output()
-    known = estimates(plan)
+    known, times = estimates(plan), load_times(plan)
     _print_head(console, plan)
     for number, deployment in enumerate(plan.deployments, start=1):
         console.print()
         _print_deployment(console, deployment, f"{number}/{len(plan.deployments)}")
         trials = [t for t in plan.trials if t.deployment_id == deployment.deployment_id]
-        console.print(_trial_table(console, trials, known))
+        if trials:
+            console.print(_trial_table(console, trials, known))
+        loads = [t for t in plan.load_trials if t.deployment_id == deployment.deployment_id]
+        if loads:
+            console.print(load_table(console, loads, times))
     console.print()
     _print_foot(console, plan, known)
+    _print_times(console, plan, known, times)
     for note in idle_skip_notes(experiment):
         console.print(note, markup=False)
 
@@ -127,10 +140,12 @@ def _estimated_cells(estimate: TrialEstimate | None) -> tuple[str, ...]:
 
 def _print_foot(console: Console, plan: Plan, known: dict[str, TrialEstimate]) -> None:
     fitting = [estimate for estimate in known.values() if estimate.fits]
-    console.print(
-        f"{counted(len(plan.deployments), 'deployment')}, {counted(len(plan.trials), 'trial')}",
-        markup=False,
-    )
+    counts = [counted(len(plan.deployments), "deployment")]
+    if plan.trials:
+        counts.append(counted(len(plan.trials), "trial"))
+    if plan.load_trials:
+        counts.append(counted(len(plan.load_trials), "load"))
+    console.print(", ".join(counts), markup=False)
     if known:
         accelerator = plan.deployments[0].embedded.accelerator
         console.print(
@@ -148,7 +163,7 @@ def _print_foot(console: Console, plan: Plan, known: dict[str, TrialEstimate]) -
             soft_wrap=not console.is_terminal,
         )
     for deployment in plan.deployments[:1]:
-        if not engine_spec(deployment.engine).has_shards:
+        if plan.trials and not engine_spec(deployment.engine).has_shards:
             console.print(
                 f"{engine_spec(deployment.engine).title} has no gRPC shards: its batches will end "
                 "`refused`",
@@ -156,5 +171,25 @@ def _print_foot(console: Console, plan: Plan, known: dict[str, TrialEstimate]) -
                 soft_wrap=not console.is_terminal,
             )
     for reason, embedded in why_unknown(plan):
+        if not embedded and not plan.trials:
+            continue  # loads are measured by the clock: nothing of them is estimated
         what = "cannot start" if embedded else "no estimate"
         console.print(f"{what}: {reason}", markup=False, soft_wrap=not console.is_terminal)
+
+
+def _print_times(
+    console: Console, plan: Plan, known: dict[str, TrialEstimate], times: dict[str, LoadTime]
+) -> None:
+    """How long the loads take, and the whole; starts of servers are in neither."""
+    if not plan.load_trials:
+        return
+    loads_s = sum(time.total_s for time in times.values())
+    unknown = len(plan.load_trials) - len(times)
+    early = any(time.at_most for time in times.values())
+    line = f"loads: {'at most ' if early else ''}{duration(loads_s)}"
+    if unknown:
+        line += f", and {counted(unknown, 'load')} of unknown length"
+    fitting = [estimate.total_s for estimate in known.values() if estimate.fits]
+    if plan.trials and len(known) == len(plan.trials):
+        line += f"; with the batches {duration(loads_s + sum(fitting))}, starts not counted"
+    console.print(line, markup=False, soft_wrap=not console.is_terminal)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from tgi_bench.analysis.load_run import LoadSummary
 from tgi_bench.analysis.run import DeploymentRecord, Origin, Run, TrialSummary
 from tgi_bench.analysis.summary import summarise, summarise_published
 from tgi_bench.analysis.verdict import judge
@@ -28,6 +29,8 @@ def load(path: Path) -> Run:
         trials = tuple(
             _summary(store, origin, trial, ends.get(trial.trial_id)) for trial in header.plan.trials
         )
+        loads = _loads(store, header, ends)
+        floors = store.floors()
         finished = store.finished()
     return Run(
         run_id=header.run_id,
@@ -36,8 +39,12 @@ def load(path: Path) -> Run:
         environment=header.environment,
         deployments=deployments,
         trials=trials,
-        verdict=judge(header.plan, origin, deployments, trials, finished),
+        verdict=judge(
+            header.plan, origin, deployments, trials, finished, loads=loads, floors=floors
+        ),
         finished=finished,
+        loads=loads,
+        floors=floors,
     )
 
 
@@ -56,6 +63,25 @@ def _summary(
     if origin is Origin.IMPORTED:
         return summarise_published(trial, store.published(trial.trial_id), end, trial.runs)
     return summarise(trial, store.observations(trial.trial_id), end)
+
+
+def _loads(
+    store: RunStore, header: RunHeader, ends: Mapping[str, TrialEnd]
+) -> tuple[LoadSummary, ...]:
+    if not header.plan.load_trials:
+        return ()
+    # Only here: it imports numpy, which a run of batches alone does not wait for.
+    from tgi_bench.analysis.load_summary import summarise_load
+
+    return tuple(
+        summarise_load(
+            trial,
+            store.load_stages(trial.trial_id),
+            store.requests(trial.trial_id),
+            ends.get(trial.trial_id),
+        )
+        for trial in header.plan.load_trials
+    )
 
 
 def write_documents(folder: Path, documents: Mapping[str, str]) -> None:

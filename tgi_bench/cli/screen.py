@@ -20,9 +20,11 @@ from rich.text import Text
 from tgi_bench.cli.durations import duration
 from tgi_bench.cli.estimates import TrialEstimate
 from tgi_bench.cli.remaining import Remaining
+from tgi_bench.drive.stage_ask import Progress, StageAsk
 from tgi_bench.errors import LaunchError
 from tgi_bench.observation import Outcome, Phase, ServerFacts, StepObservation, TrialEnd
-from tgi_bench.plan.plan import BatchTrial, Deployment, Plan
+from tgi_bench.plan.load_trial import ClosedLoop, OpenLoop
+from tgi_bench.plan.plan import BatchTrial, Deployment, LoadTrial, Plan
 
 _MARKS = {
     Outcome.OK: "ok",
@@ -36,6 +38,7 @@ _MARKS = {
 }
 _LOG_LINES = 10
 _SECONDS_BETWEEN_PROGRESS = 2.0
+_SECONDS_BETWEEN_LOAD_LINES = 10.0
 _REASON_LENGTH = 90
 _LEAST_LEFT_S = 0.05
 """Less is not worth a word."""
@@ -48,14 +51,14 @@ class PlainLines:
         self, console: Console, plan: Plan, estimates: Mapping[str, TrialEstimate], done: int
     ) -> None:
         self._console = console
-        self._total = len(plan.trials)
+        self._total = len(plan.trials) + len(plan.load_trials)
         self._done = done
         self.remaining = Remaining(plan, estimates)
         self._began_ns = 0
         self._last = ""
         self._said_at = 0.0
 
-    def skip_done(self, trials: Sequence[BatchTrial]) -> None:
+    def skip_done(self, trials: Sequence[BatchTrial | LoadTrial]) -> None:
         """These have their end from before."""
         for trial in trials:
             self.remaining.ended(trial, None)
@@ -94,7 +97,24 @@ class PlainLines:
         """Keep the last latencies for the trial's line."""
         self._last = latencies(observations) or self._last
 
-    def trial_ended(self, trial: BatchTrial, end: TrialEnd) -> None:
+    def load_begins(self, trial: LoadTrial, ask: StageAsk) -> None:
+        """A load is about to be sent; of a search, with the value that it tries."""
+        if ask.index == 0:
+            self._began_ns = time.monotonic_ns()
+        self._last = ""
+        self._said_at = time.monotonic()
+        if trial.find is not None:
+            self._say(f"trying   {trial.trial_id}: {asked(ask)}")
+
+    def load_progress(self, trial: LoadTrial, progress: Progress) -> None:
+        """Keep the counts for the trial's line; a long load says now and then how far it is."""
+        self._last = counts(progress)
+        now = time.monotonic()
+        if progress.share is not None and now - self._said_at >= _SECONDS_BETWEEN_LOAD_LINES:
+            self._said_at = now
+            self._say(f"         {trial.trial_id}: {progress.share:.0%}, {self._last}")
+
+    def trial_ended(self, trial: BatchTrial | LoadTrial, end: TrialEnd) -> None:
         """A trial has its end."""
         took_s = (time.monotonic_ns() - self._began_ns) / 1e9 if end.outcome is Outcome.OK else None
         self.remaining.ended(trial, took_s)
@@ -146,7 +166,7 @@ class LiveScreen:
     ) -> None:
         self._live.__exit__(kind, error, trace)
 
-    def skip_done(self, trials: Sequence[BatchTrial]) -> None:
+    def skip_done(self, trials: Sequence[BatchTrial | LoadTrial]) -> None:
         """These have their end from before."""
         self._lines.skip_done(trials)
 
@@ -179,12 +199,23 @@ class LiveScreen:
             following = _next_run(trial, observations[0].run_index)
             self._draw(trial.trial_id, f"{following}   last: {seen}")
 
-    def trial_ended(self, trial: BatchTrial, end: TrialEnd) -> None:
+    def load_begins(self, trial: LoadTrial, ask: StageAsk) -> None:
+        """A load is about to be sent."""
+        self._lines.load_begins(trial, ask)
+        self._draw(trial.trial_id, asked(ask))
+
+    def load_progress(self, trial: LoadTrial, progress: Progress) -> None:
+        """How far it is: its workers keep the time, so a redraw moves no send."""
+        self._lines.load_progress(trial, progress)
+        share = "" if progress.share is None else f"{progress.share:.0%}   "
+        self._draw(trial.trial_id, f"{share}{counts(progress)}")
+
+    def trial_ended(self, trial: BatchTrial | LoadTrial, end: TrialEnd) -> None:
         """A trial has its end."""
         self._lines.trial_ended(trial, end)
 
     def _draw(self, what: str, detail: str) -> None:
-        total = len(self._plan.trials)
+        total = len(self._plan.trials) + len(self._plan.load_trials)
         left = self._lines.remaining.trials
         bar = Table.grid(padding=(0, 2))
         seconds = self._lines.remaining.seconds()
@@ -216,6 +247,24 @@ def latencies(observations: Sequence[StepObservation]) -> str:
     if decode:
         parts.append(f"decode {duration(sum(decode) / len(decode) / 1e9)}")
     return ", ".join(parts)
+
+
+def asked(ask: StageAsk) -> str:
+    """ "concurrency 8", "4.5 requests/s"; "" where the arrivals change with time."""
+    match ask.arrivals:
+        case ClosedLoop(concurrency):
+            return f"concurrency {concurrency}"
+        case OpenLoop(rate_per_s=rate) if rate is not None:
+            return f"{rate:.4g} requests/s"
+        case _:
+            return ""
+
+
+def counts(progress: Progress) -> str:
+    """ "120 requests, 15360 tokens, 2 failed"."""
+    requests = f"{progress.ended} request{'' if progress.ended == 1 else 's'}"
+    failed = f", {progress.failed} failed" if progress.failed else ""
+    return f"{requests}, {progress.tokens} tokens{failed}"
 
 
 def fitting(console: Console, line: str) -> str:

@@ -11,30 +11,40 @@ from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
+from tgi_bench.analysis.load_run import Figure, LoadSummary, StageSummary
 from tgi_bench.analysis.run import Run, StepFigures, TrialSummary
 from tgi_bench.cli.durations import duration
 from tgi_bench.cli.screen import fitting
-from tgi_bench.observation import Outcome
+from tgi_bench.observation import Outcome, TrialEnd
+from tgi_bench.report.load_group import has_figures
+from tgi_bench.report.load_words import load_asked, load_planned
 
 _GAP = 2
+_LEFT = ("Deployment", "Outcome", "Load")
 _HEADERS = ("Deployment", "Sequence", "Batch", "Outcome", "Prefill", "Decode (token)", "Tokens/s")
+_LOAD_HEADERS = (
+    "Deployment",
+    "Load",
+    "Outcome",
+    "Requests/s",
+    "Tokens/s",
+    "TTFT p50",
+    "TTFT p99",
+    "ITL p99",
+)
 
 
 def print_summary(console: Console, run: Run) -> None:
-    """A row for each trial, then the verdict with what failed."""
-    rows = [_cells(summary) for summary in run.trials]
-    widths = [max(map(cell_len, column)) + _GAP for column in zip(_HEADERS, *rows, strict=True)]
-    console.print()
-    if sum(widths) <= console.width:
-        console.print(_table(_HEADERS, rows))
-    else:
-        # A cropped name would not tell deployments apart: it gets a line of its own.
-        for name, group in groupby(rows, key=itemgetter(0)):
-            console.print(Text(fitting(console, name), style="bold"))
-            console.print(_table(_HEADERS[1:], [row[1:] for row in group]))
+    """A row for each trial and each stage of a load, then the verdict with what failed."""
+    if run.trials or not run.loads:
+        _print_table(console, _HEADERS, [_cells(summary) for summary in run.trials])
+    if run.loads:
+        _print_table(console, _LOAD_HEADERS, [row for load in run.loads for row in _stages(load)])
     console.print()
     console.print(
-        f"means, {run.origin.value}; verdict: {run.verdict.word}", markup=False, highlight=False
+        f"{_means(run)}{run.origin.value}; verdict: {run.verdict.word}",
+        markup=False,
+        highlight=False,
     )
     for check in run.verdict.checks:
         if not check.passed:
@@ -42,10 +52,29 @@ def print_summary(console: Console, run: Run) -> None:
             console.print(line, markup=False, highlight=False, soft_wrap=not console.is_terminal)
 
 
+def _means(run: Run) -> str:
+    """Which of the latencies above are means: those of batches."""
+    if not run.loads:
+        return "means, "
+    return "batches: means; " if run.trials else ""
+
+
+def _print_table(console: Console, headers: Sequence[str], rows: Sequence[tuple[str, ...]]) -> None:
+    widths = [max(map(cell_len, column)) + _GAP for column in zip(headers, *rows, strict=True)]
+    console.print()
+    if sum(widths) <= console.width:
+        console.print(_table(headers, rows))
+        return
+    # A cropped name would not tell deployments apart: it gets a line of its own.
+    for name, group in groupby(rows, key=itemgetter(0)):
+        console.print(Text(fitting(console, name), style="bold"))
+        console.print(_table(headers[1:], [row[1:] for row in group]))
+
+
 def _table(headers: Sequence[str], rows: Sequence[tuple[str, ...]]) -> Table:
     table = Table(box=None, padding=(0, _GAP, 0, 0), header_style="bold")
     for name in headers:
-        justify: JustifyMethod = "left" if name in ("Deployment", "Outcome") else "right"
+        justify: JustifyMethod = "left" if name in _LEFT else "right"
         table.add_column(name, justify=justify, no_wrap=True)
     for row in rows:
         table.add_row(*map(Text, row))
@@ -54,7 +83,7 @@ def _table(headers: Sequence[str], rows: Sequence[tuple[str, ...]]) -> Table:
 
 def _cells(summary: TrialSummary) -> tuple[str, ...]:
     trial, end = summary.trial, summary.end
-    outcome = "not finished" if end is None else end.outcome.value.replace("_", " ")
+    outcome = _outcome(end)
     shown = end is not None and end.outcome is Outcome.OK
     total = summary.decode_total
     rate = total.throughput if total is not None and shown else None
@@ -71,3 +100,36 @@ def _cells(summary: TrialSummary) -> tuple[str, ...]:
 
 def _mean(figures: StepFigures | None) -> str:
     return "-" if figures is None else duration(figures.latency.mean / 1e9)
+
+
+def _stages(load: LoadSummary) -> tuple[tuple[str, ...], ...]:
+    """A row for each stage; one without figures where there is none to show."""
+    place, outcome = load.trial.deployment_id, _outcome(load.end)
+    if not has_figures(load):
+        return ((place, load_planned(load.trial), outcome, *["-"] * 5),)
+    return tuple((place, *_stage_cells(load, stage, outcome)) for stage in load.stages)
+
+
+def _stage_cells(load: LoadSummary, stage: StageSummary, outcome: str) -> tuple[str, ...]:
+    ttft, itl = stage.ttft, stage.itl
+    return (
+        load_asked(load.trial, stage.stage),
+        outcome,
+        _rate(stage.requests_per_s),
+        _rate(stage.output_tokens_per_s),
+        _time(None if ttft is None else ttft.p50),
+        _time(None if ttft is None else ttft.p99),
+        _time(None if itl is None else itl.p99),
+    )
+
+
+def _outcome(end: TrialEnd | None) -> str:
+    return "not finished" if end is None else end.outcome.value.replace("_", " ")
+
+
+def _rate(figure: Figure | None) -> str:
+    return "-" if figure is None else f"{figure.value:.1f}"
+
+
+def _time(figure: Figure | None) -> str:
+    return "-" if figure is None else duration(figure.value / 1e9)

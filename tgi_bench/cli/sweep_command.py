@@ -19,11 +19,13 @@ from tgi_bench.cli.experiment_file import Request, idle_skip_notes
 from tgi_bench.cli.run_view import load, write_documents
 from tgi_bench.cli.screen import LiveScreen, PlainLines
 from tgi_bench.cli.summary_table import print_summary
+from tgi_bench.errors import TgiBenchError
 from tgi_bench.launch.launcher import require_startable
 from tgi_bench.launch.left_behind import end_left
 from tgi_bench.observation import Outcome
-from tgi_bench.plan.experiment import to_json
-from tgi_bench.plan.plan import LauncherKind, Plan
+from tgi_bench.plan.experiment import Experiment, to_json
+from tgi_bench.plan.load_trial import ClosedLoop
+from tgi_bench.plan.plan import BatchTrial, LauncherKind, LoadTrial, Plan
 from tgi_bench.record.database import FILE_NAME
 from tgi_bench.record.environment import capture, resumed
 from tgi_bench.record.runs import RunLock, new_run_dir, newest_unfinished
@@ -33,6 +35,19 @@ from tgi_bench.report.index import EXPERIMENT_FILE
 from tgi_bench.sweep import Sweep
 
 _FINE = (Outcome.OK, Outcome.OUT_OF_MEMORY, Outcome.SKIPPED, Outcome.REFUSED)
+
+
+QUICK_FLOOR_STREAMS = 256
+"""More streams than that do not make the client's error a question of another kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """What is to be swept, and a row of the environment that says where it was said."""
+
+    experiment: Experiment
+    plan: Plan
+    source: tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +60,14 @@ class SweepOptions:
 
 
 def run(request: Request, options: SweepOptions) -> int:
-    """Run the sweep, or go on with one, and write its reports; returns the exit code."""
-    results = options.results
+    """Run the sweep of a file, or go on with one; returns the exit code."""
     experiment, plan = request.load()
+    return sweep(Sought(experiment, plan, (EXPERIMENT_FILE, _shown(request.file))), options)
+
+
+def sweep(sought: Sought, options: SweepOptions) -> int:
+    """Run the sweep, or go on with one, and write its reports; returns the exit code."""
+    results, plan = options.results, sought.plan
     for deployment in plan.deployments:
         require_startable(deployment)
     require_for_embedded(plan)
@@ -55,7 +75,7 @@ def run(request: Request, options: SweepOptions) -> int:
     docker = any(d.launcher is LauncherKind.DOCKER for d in plan.deployments)
     for line in end_left(docker).sentences():
         console.print(line, markup=False, soft_wrap=True)
-    for note in idle_skip_notes(experiment):
+    for note in idle_skip_notes(sought.experiment):
         console.print(note, markup=False)
     if options.resume:
         run_dir = _resumable(console, results, plan)
@@ -63,13 +83,12 @@ def run(request: Request, options: SweepOptions) -> int:
             return 0
     else:
         run_dir = new_run_dir(results, plan.experiment, plan.digest)
-        environment = ((EXPERIMENT_FILE, _shown(request.file)), *capture())
         header = RunHeader(
             run_id=run_dir.name,
-            experiment_json=to_json(experiment),
+            experiment_json=to_json(sought.experiment),
             plan=plan,
             origin="measured",
-            environment=environment,
+            environment=(sought.source, *capture()),
             created_utc=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         )
         RunStore.create(run_dir, header).close()
@@ -111,14 +130,18 @@ def _run(run_dir: Path, plan: Plan, console: Console, options: SweepOptions) -> 
             store.add_environment(resumed())
         done = store.ends()
         if done:
-            console.print(f"{len(done)} of {counted(len(plan.trials), 'trial')} ended before")
+            total = counted(len(plan.trials) + len(plan.load_trials), "trial")
+            console.print(f"{len(done)} of {total} ended before")
         console.print(f"run      {run_dir}", markup=False, soft_wrap=True)
         with _watcher(console, plan, len(done)) as watcher:
-            watcher.skip_done([trial for trial in plan.trials if trial.trial_id in done])
+            trials: list[BatchTrial | LoadTrial] = [*plan.trials, *plan.load_trials]
+            watcher.skip_done([trial for trial in trials if trial.trial_id in done])
             try:
                 Sweep(plan, store, run_dir, watcher, options.pull).run()
             except KeyboardInterrupt:
                 interrupted = True
+        if plan.load_trials and not interrupted:
+            interrupted = not _measure_floor(console, plan, store)
     seen = load(run_dir)
     write_documents(run_dir, documents(seen))
     print_summary(console, seen)
@@ -126,6 +149,26 @@ def _run(run_dir: Path, plan: Plan, console: Console, options: SweepOptions) -> 
         console.print("interrupted; go on with the same command and --resume", markup=False)
     console.print(f"report   {run_dir / 'report.md'}", markup=False, soft_wrap=True)
     return INTERRUPTED if interrupted else _exit_code(seen)
+
+
+def _measure_floor(console: Console, plan: Plan, store: RunStore) -> bool:
+    """The load client's own error on this machine, beside the figures; False if interrupted."""
+    from tgi_bench.cli.selfcheck_command import quick_floor
+    from tgi_bench.drive.load import run_load
+
+    closed = [
+        t.arrivals.concurrency for t in plan.load_trials if isinstance(t.arrivals, ClosedLoop)
+    ]
+    streams = min(QUICK_FLOOR_STREAMS, max(closed, default=64))
+    console.print(f"measuring the client's own error at {counted(streams, 'stream')}")
+    try:
+        store.add_floor(quick_floor(streams, run_load))
+    except KeyboardInterrupt:
+        return False
+    except TgiBenchError as error:
+        line = f"the client's own error was not measured: {error}"
+        console.print(line, markup=False, soft_wrap=True)
+    return True
 
 
 @contextmanager
@@ -139,6 +182,7 @@ def _watcher(console: Console, plan: Plan, done: int) -> Iterator[PlainLines | L
 
 
 def _exit_code(run: Run) -> int:
-    if any(t.end is not None and t.end.outcome not in _FINE for t in run.trials):
+    ends = [*(t.end for t in run.trials), *(t.end for t in run.loads)]
+    if any(end is not None and end.outcome not in _FINE for end in ends):
         return FAILED
     return 0 if run.verdict.valid else INVALID

@@ -1,4 +1,4 @@
-"""An experiment to its plan: constant x variable, then a trial for each batch."""
+"""An experiment to its plan: constant x variable, then a trial for each batch and each load."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tgi_bench.errors import ExperimentError, InputError, Problem
 from tgi_bench.plan.argument_rules import argument_problems
 from tgi_bench.plan.deployment_id import deployment_id
 from tgi_bench.plan.engines import engine_spec
-from tgi_bench.plan.experiment import BatchKeys, Experiment, SamplingKeys, ServerKeys
+from tgi_bench.plan.experiment import BatchKeys, Experiment, ServerKeys
 from tgi_bench.plan.launcher_args import (
     NEWEST,
     is_known,
@@ -20,6 +20,8 @@ from tgi_bench.plan.launcher_args import (
     unknown_behaviour,
     version_of_image,
 )
+from tgi_bench.plan.load_expand import load_trials, sampling_of, trial_count
+from tgi_bench.plan.load_keys import LoadKeys
 from tgi_bench.plan.matrix import Combination, combinations
 from tgi_bench.plan.plan import (
     AttachOptions,
@@ -31,10 +33,10 @@ from tgi_bench.plan.plan import (
     HostOptions,
     LauncherArgument,
     LauncherKind,
+    LoadTrial,
     Override,
     Plan,
     ProcessOptions,
-    Sampling,
     Timeouts,
 )
 
@@ -55,14 +57,16 @@ def expand(
     _check_arguments(experiment, version, chosen)
     _check_launcher(experiment, version, len(chosen))
     deployments = tuple(_deployment(experiment, c, version, assumed) for c in chosen)
-    trials = _trials(experiment.batches, deployments)
+    trials = () if experiment.batches is None else _trials(experiment.batches, deployments)
+    loads = _loads(experiment.load or (), deployments)
     return Plan(
         experiment=experiment.experiment,
         model=experiment.model,
         deployments=deployments,
         trials=trials,
         overrides=(*overrides, *restrictions),
-        digest=_digest(experiment, deployments, trials),
+        digest=_digest(experiment, deployments, trials, loads),
+        load_trials=loads,
     )
 
 
@@ -186,7 +190,7 @@ def _trials(batches: BatchKeys, deployments: Sequence[Deployment]) -> tuple[Batc
     if count > MOST_TRIALS:
         message = f"gives {count} trials; at most {MOST_TRIALS} are taken"
         raise ExperimentError(Problem("batches", message))
-    sampling = _sampling(batches.sampling)
+    sampling = sampling_of(batches.sampling)
     return tuple(
         BatchTrial(
             trial_id=f"{deployment.deployment_id}/s{length}-d{batches.decode_length}-b{size}",
@@ -206,27 +210,28 @@ def _trials(batches: BatchKeys, deployments: Sequence[Deployment]) -> tuple[Batc
     )
 
 
-def _sampling(keys: SamplingKeys) -> Sampling:
-    return Sampling(
-        do_sample=keys.do_sample,
-        temperature=keys.temperature,
-        top_k=keys.top_k,
-        top_p=keys.top_p,
-        typical_p=keys.typical_p,
-        repetition_penalty=keys.repetition_penalty,
-        watermark=keys.watermark,
-    )
+def _loads(loads: Sequence[LoadKeys], deployments: Sequence[Deployment]) -> tuple[LoadTrial, ...]:
+    count = len(deployments) * trial_count(loads)
+    if count > MOST_TRIALS:
+        message = f"gives {count} trials; at most {MOST_TRIALS} are taken"
+        raise ExperimentError(Problem("load", message))
+    return load_trials(loads, deployments)
 
 
 def _digest(
-    experiment: Experiment, deployments: Sequence[Deployment], trials: Sequence[BatchTrial]
+    experiment: Experiment,
+    deployments: Sequence[Deployment],
+    trials: Sequence[BatchTrial],
+    loads: Sequence[LoadTrial],
 ) -> str:
     """SHA-256 (hex) of the plan's canonical JSON without its overrides."""
-    measured = {
+    measured: dict[str, object] = {
         "experiment": experiment.experiment,
         "model": experiment.model,
         "deployments": [asdict(deployment) for deployment in deployments],
         "trials": [asdict(trial) for trial in trials],
     }
+    if loads:  # runs of batches alone keep the digest that they were recorded with
+        measured["load_trials"] = [asdict(trial) for trial in loads]
     text = json.dumps(measured, sort_keys=True, separators=(",", ":"))
     return sha256(text.encode()).hexdigest()

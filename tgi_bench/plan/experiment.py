@@ -5,18 +5,9 @@ from __future__ import annotations
 import json
 import re
 from math import isfinite
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    JsonValue,
-    ValidationError,
-)
-from pydantic_core import PydanticCustomError
+from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, ValidationError
 
 from tgi_bench.errors import ExperimentError, Problem
 from tgi_bench.plan.host_keys import (
@@ -28,57 +19,45 @@ from tgi_bench.plan.host_keys import (
     variable_names,
     volume_list,
 )
+from tgi_bench.plan.load_keys import Loads
+from tgi_bench.plan.load_rules import load_problems
 from tgi_bench.plan.nearest import shown
 from tgi_bench.plan.plan import ArgumentValue
-from tgi_bench.plan.refusal import (
-    NAME_PATTERN,
-    SIZE_PATTERN,
-    WORD_PATTERN,
-    pattern_sentence,
-    refusals,
+from tgi_bench.plan.refusal import NAME_PATTERN, SIZE_PATTERN, pattern_sentence, refusals
+from tgi_bench.plan.section import (
+    SamplingKeys,
+    Section,
+    Seed,
+    Size,
+    Sizes,
+    Word,
+    no_duplicates,
+    one_or_list,
+    refused_value,
 )
 from tgi_bench.plan.yaml_tree import Tree
-
-T = TypeVar("T")
-
-
-def _one_or_list(value: object) -> object:
-    return value if isinstance(value, list) else [value]
 
 
 def _argument(value: object) -> ArgumentValue:
     """A scalar as it is; a list of scalars as the launcher's comma list: "1,2,4"."""
     if isinstance(value, list):
         if not value or any(item is None or isinstance(item, list | dict) for item in value):
-            raise _refused("a list as one argument's value must hold strings or numbers", value)
+            raise refused_value(
+                "a list as one argument's value must hold strings or numbers", value
+            )
         return ",".join(item if isinstance(item, str) else shown(item) for item in value)
     if isinstance(value, float) and not isfinite(value):
-        raise _refused("must be a finite number", value)
+        raise refused_value("must be a finite number", value)
     if value is None or isinstance(value, str | int | float):
         return value
-    raise _refused("must be a string, a number, true, false or null", value)
-
-
-def _refused(message: str, value: object) -> PydanticCustomError:
-    return PydanticCustomError("refused", "{said}", {"said": f"{message}, not `{shown(value)}`"})
+    raise refused_value("must be a string, a number, true, false or null", value)
 
 
 def _version(value: object) -> object:
     """0.9 without quotes is a number, and 3.10 would lose its zero."""
     if isinstance(value, int | float):
-        raise _refused('must be three numbers in quotes, as in "3.3.7"', value)
+        raise refused_value('must be three numbers in quotes, as in "3.3.7"', value)
     return value
-
-
-def _no_duplicates(values: list[T]) -> list[T]:
-    seen: set[tuple[str, str]] = set()
-    for value in values:
-        mark = (type(value).__name__, repr(value))
-        if mark in seen:
-            said = f"holds `{shown(value)}` twice"
-            raise PydanticCustomError("refused", "{said}", {"said": said})
-        seen.add(mark)
-    return values
 
 
 Scalar = str | int | float | bool | None
@@ -86,32 +65,16 @@ Argument = Annotated[
     Scalar,
     BeforeValidator(_argument, json_schema_input_type=Scalar | list[str | int | float | bool]),
 ]
-Arguments = Annotated[list[Argument], Field(min_length=1), AfterValidator(_no_duplicates)]
+Arguments = Annotated[list[Argument], Field(min_length=1), AfterValidator(no_duplicates)]
 MatchedArguments = Annotated[
     list[Argument],
-    BeforeValidator(_one_or_list, json_schema_input_type=Scalar | list[Scalar]),
+    BeforeValidator(one_or_list, json_schema_input_type=Scalar | list[Scalar]),
     Field(min_length=1),
-]
-Size = Annotated[int, Field(ge=1, le=2**31 - 1)]
-Sizes = Annotated[
-    list[Size],
-    BeforeValidator(_one_or_list, json_schema_input_type=Size | list[Size]),
-    Field(min_length=1),
-    AfterValidator(_no_duplicates),
 ]
 Seconds = Annotated[float, Field(gt=0, le=7 * 24 * 3600, allow_inf_nan=False)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Share = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
-Word = Annotated[str, Field(pattern=WORD_PATTERN)]
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True
-    )
-
-
-class EmbeddedKeys(_Section):
+class EmbeddedKeys(Section):
     """What the embedded server computes with."""
 
     engine: Literal["simulated"] = "simulated"
@@ -120,7 +83,7 @@ class EmbeddedKeys(_Section):
     """The accelerator whose time and memory the estimate takes, by the name in its table."""
 
 
-class DockerKeys(_Section):
+class DockerKeys(Section):
     """How the launcher `docker` makes a container."""
 
     gpus: Annotated[
@@ -144,7 +107,7 @@ class DockerKeys(_Section):
     """Further options of a container, by the names that the Docker SDK for Python gives them."""
 
 
-class TimeoutKeys(_Section):
+class TimeoutKeys(Section):
     """Seconds that each phase of a start may take."""
 
     pull_s: Seconds = 3600.0
@@ -157,7 +120,7 @@ class TimeoutKeys(_Section):
     """For the first generated token after that."""
 
 
-class ServerKeys(_Section):
+class ServerKeys(Section):
     """The servers to launch: one for each combination of the variable arguments."""
 
     launcher: Literal["docker", "process", "embedded", "attach"]
@@ -200,26 +163,7 @@ class ServerKeys(_Section):
     """Read by the launcher `embedded`, and by the estimate that `tgi-bench plan` prints."""
 
 
-class SamplingKeys(_Section):
-    """How the next token is chosen; null is "not given"."""
-
-    do_sample: bool = False
-    """Sample instead of taking the likeliest token."""
-    temperature: Positive | None = None
-    """Divides the logits; more than 0."""
-    top_k: Size | None = None
-    """Keeps the k likeliest tokens."""
-    top_p: Share | None = None
-    """Keeps the likeliest tokens up to this probability; more than 0, 1 is off."""
-    typical_p: Share | None = None
-    """Keeps the most typical tokens up to this probability; more than 0, 1 is off."""
-    repetition_penalty: Positive | None = None
-    """Divides the scores of tokens seen before; 1 is off."""
-    watermark: bool = False
-    """Watermark the text."""
-
-
-class BatchKeys(_Section):
+class BatchKeys(Section):
     """Prefill and decode steps over gRPC: one trial for each sequence length and batch size."""
 
     sequence_length: Sizes
@@ -236,11 +180,11 @@ class BatchKeys(_Section):
     """How the next token is chosen."""
     step_timeout_s: Seconds = 600.0
     """Seconds that one step may take."""
-    prompt_seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 0
+    prompt_seed: Seed = 0
     """Seed of the prompts; 0 is a seed."""
 
 
-class Experiment(_Section):
+class Experiment(Section):
     """One experiment of tgi-bench."""
 
     experiment: Annotated[str, Field(pattern=NAME_PATTERN)]
@@ -249,8 +193,10 @@ class Experiment(_Section):
     """The model: an id of the Hugging Face hub, or a path that the server sees."""
     server: ServerKeys
     """The servers to launch."""
-    batches: BatchKeys
-    """The batches to send."""
+    batches: BatchKeys | None = None
+    """Batches to send to the shards over gRPC; needed where there is no `load`."""
+    load: Loads | None = None
+    """Requests to send over HTTP, after the batches: one load or a list of them."""
 
 
 def validate(tree: Tree) -> Experiment:
@@ -258,10 +204,27 @@ def validate(tree: Tree) -> Experiment:
 
     Raises ExperimentError with every problem and its key path.
     """
+    # A lone load is not said to be the first of a list: its keys stand right below `load`.
+    lone = isinstance(tree, dict) and not isinstance(tree.get("load"), list)
     try:
-        return Experiment.model_validate(tree)
+        experiment = Experiment.model_validate(tree)
     except ValidationError as error:
-        raise ExperimentError(*refusals(error, Experiment)) from None
+        problems = refusals(error, Experiment)
+        raise ExperimentError(*(_below_load(p) if lone else p for p in problems)) from None
+    if experiment.batches is None and experiment.load is None:
+        raise ExperimentError(Problem("", "holds neither `batches` nor `load`: give at least one"))
+    loads = experiment.load or []
+    paths = ["load" if lone else f"load.{index}" for index in range(len(loads))]
+    if problems := load_problems(loads, paths):
+        raise ExperimentError(*problems)
+    return experiment
+
+
+def _below_load(problem: Problem) -> Problem:
+    """The problem with its key path as it stands in a file with one load and no list."""
+    if problem.key_path == "load.0" or problem.key_path.startswith("load.0."):
+        return Problem("load" + problem.key_path.removeprefix("load.0"), problem.message)
+    return problem
 
 
 def require_name(name: str, option: str) -> None:
@@ -272,7 +235,7 @@ def require_name(name: str, option: str) -> None:
 
 def to_json(experiment: Experiment) -> str:
     """The experiment for a run file; `from_json` reads it back."""
-    return experiment.model_dump_json()
+    return experiment.model_dump_json(by_alias=True)
 
 
 def from_json(text: str) -> Experiment:

@@ -45,7 +45,7 @@ def batch_prompts(seed: int, trial_id: str, batch_size: int, tokens: int) -> tup
     return tuple(
         " ".join(
             [
-                *_head(first + index, head),
+                *head_words(first + index, head),
                 *[WORDS[int(draw() * count)] for _ in range(tokens - head)],
             ]
         )
@@ -61,7 +61,7 @@ def _head_length(batch_size: int) -> int:
     return length
 
 
-def _head(number: int, length: int) -> tuple[str, ...]:
+def head_words(number: int, length: int) -> tuple[str, ...]:
     """The number's last `length` digits, the least first, with WORDS as the digits."""
     words = []
     for _ in range(length):

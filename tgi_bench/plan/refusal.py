@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
@@ -29,10 +29,13 @@ _BOUNDS = {
 
 
 NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9._\-]{0,99}$"
+LOAD_NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9._\-]{0,39}$"
 WORD_PATTERN = r"^[^\s\-][^\s]{0,499}$"
 SIZE_PATTERN = r"^[1-9][0-9]*[bkmg]?$"
 _PATTERNS = {
     NAME_PATTERN: "must be a name of at most 100 letters, digits, `.`, `_` and `-` that begins "
+    "with a letter, a digit or `_`",
+    LOAD_NAME_PATTERN: "must be a name of at most 40 letters, digits, `.`, `_` and `-` that begins "
     "with a letter, a digit or `_`",
     WORD_PATTERN: "must be one word of at most 500 characters that does not begin with `-`",
     SIZE_PATTERN: "must be a size such as `1g` or `512m`",
@@ -71,16 +74,25 @@ def _message(detail: ErrorDetails, root: type[BaseModel]) -> str:
             return f"must be one of {', '.join(allowed)}, not {_with_type(given)}{nearest}"
         case "string_pattern_mismatch":
             return pattern_sentence(str(context["pattern"]), given)
-        case "too_short":
-            return "must hold at least one value"
+        case "too_short" | "too_long":
+            return _length_sentence(kind, context)
         case "finite_number":
             return f"must be a finite number, not {shown(given)}"
         case _:
             return detail["msg"]
 
 
+def _length_sentence(kind: str, context: dict[str, Any]) -> str:
+    """How many values a list, or characters a string, must hold."""
+    if kind == "too_long":
+        return f"must hold at most {context['max_length']} values, not {context['actual_length']}"
+    least = context["min_length"]
+    return f"must hold at least {'one value' if least == 1 else f'{least} values'}"
+
+
 def _bound(value: float) -> str:
-    return str(value) if isinstance(value, int) else f"{value:g}"
+    whole = isinstance(value, int) or value.is_integer()
+    return str(int(value)) if whole else f"{value:g}"
 
 
 def _with_type(value: object) -> str:
@@ -88,7 +100,8 @@ def _with_type(value: object) -> str:
 
 
 def _unknown(loc: Sequence[int | str], root: type[BaseModel]) -> str:
-    keys = list(_model_at(loc[:-1], root).model_fields)
+    fields = _model_at(loc[:-1], root).model_fields
+    keys = [field.alias or name for name, field in fields.items()]
     nearest = suggestion(str(loc[-1]), keys)
     return f"is no key here; allowed: {', '.join(keys)}{nearest}"
 
@@ -102,24 +115,43 @@ def _described(loc: Sequence[int | str], root: type[BaseModel]) -> str:
 
 
 def _literals(loc: Sequence[int | str], root: type[BaseModel]) -> list[str]:
+    """The strings that a field takes, null beside them left out."""
     annotation = _field_at(loc, root).annotation
-    return [str(value) for value in get_args(annotation)] if _is_literal(annotation) else []
-
-
-def _is_literal(annotation: object) -> bool:
-    return get_origin(annotation) is Literal
+    choices = annotation if get_origin(annotation) is Literal else None
+    for part in get_args(annotation):
+        if get_origin(part) is Literal:
+            choices = part
+    return [str(value) for value in get_args(choices)]
 
 
 def _field_at(loc: Sequence[int | str], root: type[BaseModel]) -> FieldInfo:
-    return _model_at(loc[:-1], root).model_fields[str(loc[-1])]
+    return _field(_model_at(loc[:-1], root), str(loc[-1]))
+
+
+def _field(model: type[BaseModel], key: str) -> FieldInfo:
+    """The field that a key of the file stands for: `from` is no name of Python's."""
+    for name, field in model.model_fields.items():
+        if key == (field.alias or name):
+            return field
+    raise KeyError(key)
 
 
 def _model_at(loc: Sequence[int | str], root: type[BaseModel]) -> type[BaseModel]:
-    """The model that stands at a place; every step of it is a field that holds a model."""
+    """The model that stands at a place; each key on the way is of a field that holds models."""
     model = root
     for step in loc:
-        inner = model.model_fields[str(step)].annotation
-        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+        if isinstance(step, int):
+            continue  # an index of a list, whose entries are all of one model
+        inner = _model_in(_field(model, step).annotation)
+        if inner is None:
             raise TypeError(f"{'.'.join(map(str, loc))} holds no model")
         model = inner
     return model
+
+
+def _model_in(annotation: object) -> type[BaseModel] | None:
+    """The model itself, or the one inside Optional, Annotated or list; None where there is none."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    found = (_model_in(part) for part in get_args(annotation))
+    return next((model for model in found if model is not None), None)

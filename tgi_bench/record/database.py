@@ -46,7 +46,8 @@ def create_database(path: Path, fill: Callable[[sqlite3.Connection], None]) -> N
 def open_database(path: Path, writable: bool) -> sqlite3.Connection:
     """A checked connection; a file of an older format is upgraded first.
 
-    path: the run's folder or its run.db. A reader may open a run that is being written.
+    path: the run's folder or its run.db. A reader may open a run that is being written; it leaves
+    an older file as it is and reads an upgraded copy in memory.
     Raises RunFileError.
     """
     file = locate(path)
@@ -55,6 +56,8 @@ def open_database(path: Path, writable: bool) -> sqlite3.Connection:
     try:
         with _refusing(file):
             version = _check(connection, file)
+        if version < FORMAT_VERSION and not writable:
+            return _upgraded_copy(connection, file)
         if version < FORMAT_VERSION:
             connection.close()
             upgrade(file)
@@ -93,6 +96,22 @@ def upgrade(file: Path) -> None:
                 _migrate(connection)
         finally:
             connection.close()
+
+
+def _upgraded_copy(connection: sqlite3.Connection, file: Path) -> sqlite3.Connection:
+    """The older file in memory, in this format and read-only; closes the connection to the file."""
+    copy = sqlite3.connect(":memory:", isolation_level=None)
+    try:
+        with _refusing(file):
+            connection.backup(copy)
+            with transaction(copy):
+                _migrate(copy)
+            copy.execute("PRAGMA query_only = ON")
+    except BaseException:
+        copy.close()
+        raise
+    connection.close()
+    return copy
 
 
 def locate(path: Path) -> Path:
@@ -134,9 +153,8 @@ def _roll_back(connection: sqlite3.Connection) -> None:
         connection.execute("ROLLBACK")
 
 
-def damaged(connection: sqlite3.Connection, error: Exception) -> RunFileError:
+def damaged(file: Path, error: Exception) -> RunFileError:
     """What to say where a value that was read is not what this format holds."""
-    file = connection.execute("PRAGMA database_list").fetchone()[2]
     return RunFileError(f"{file}: is damaged: {error}")
 
 

@@ -23,6 +23,7 @@ from tgi_bench.plan.plan import (
     Sampling,
     Timeouts,
 )
+from tgi_bench.record import load_trial_json
 
 _TRIAL_COLUMNS = (
     "trial_id, deployment_id, batch_size, sequence_length, decode_length, runs, warmups, "
@@ -47,6 +48,10 @@ def insert_plan(connection: sqlite3.Connection, plan: Plan) -> None:
         f"INSERT INTO trials ({_TRIAL_COLUMNS}) VALUES ({', '.join('?' * 16)})",
         [_trial_row(trial) for trial in plan.trials],
     )
+    connection.executemany(
+        "INSERT INTO load_trials (trial_id, deployment_id, asked) VALUES (?, ?, ?)",
+        [(t.trial_id, t.deployment_id, load_trial_json.encode(t)) for t in plan.load_trials],
+    )
 
 
 def select_plan(connection: sqlite3.Connection) -> Plan:
@@ -55,6 +60,7 @@ def select_plan(connection: sqlite3.Connection) -> Plan:
         "SELECT experiment, model, digest FROM run"
     ).fetchone()
     overrides = connection.execute("SELECT key_path, value FROM overrides ORDER BY position")
+    loads = connection.execute("SELECT asked FROM load_trials ORDER BY position")
     return Plan(
         experiment=experiment,
         model=model,
@@ -62,6 +68,7 @@ def select_plan(connection: sqlite3.Connection) -> Plan:
         trials=_select_trials(connection),
         overrides=tuple(Override(key_path, value) for key_path, value in overrides),
         digest=digest,
+        load_trials=tuple(load_trial_json.decode(asked) for (asked,) in loads),
     )
 
 

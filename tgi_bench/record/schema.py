@@ -2,6 +2,7 @@
 
 History of `format_version` (SQLite's user_version):
     1  the first: plan, environment, server starts, attempts, steps, published figures.
+    2  load over HTTP: load trials, their attempts, stages and requests, the client's own error.
 """
 
 from __future__ import annotations
@@ -162,7 +163,113 @@ CREATE VIEW step_latencies AS
     ORDER BY t.position, s.run_index, s.step_index;
 """
 
-MIGRATIONS = (_VERSION_1,)
+_VERSION_2 = """
+CREATE TABLE load_trials (
+    position INTEGER PRIMARY KEY,
+    trial_id TEXT NOT NULL UNIQUE,
+    deployment_id TEXT NOT NULL REFERENCES deployments (deployment_id),
+    asked TEXT NOT NULL  -- as JSON: the whole load trial
+);
+CREATE TABLE load_attempts (  -- each time that a load was begun; the last one counts
+    attempt_id INTEGER PRIMARY KEY,
+    trial_id TEXT NOT NULL REFERENCES load_trials (trial_id),
+    attempt INTEGER NOT NULL,
+    outcome TEXT,  -- null: cut off, or running
+    reason TEXT,
+    UNIQUE (trial_id, attempt)
+);
+CREATE TABLE load_stages (  -- one concurrency or rate; written when its last answer is there
+    attempt_id INTEGER NOT NULL REFERENCES load_attempts (attempt_id),
+    stage INTEGER NOT NULL,
+    concurrency INTEGER,
+    rate_per_s REAL,
+    repeat INTEGER NOT NULL,
+    began_ns INTEGER NOT NULL,
+    ended_ns INTEGER NOT NULL,
+    measured_from_ns INTEGER NOT NULL,
+    measured_until_ns INTEGER NOT NULL,
+    dialect TEXT NOT NULL,
+    workers INTEGER NOT NULL,
+    worker_cpu_ns TEXT NOT NULL,  -- as JSON: one number for each worker
+    parent_cpu_ns INTEGER NOT NULL,
+    wall_ns INTEGER NOT NULL,
+    kernel_stamps INTEGER NOT NULL,
+    stamp_reason TEXT NOT NULL,
+    clock_step_ns INTEGER NOT NULL,
+    connections_opened INTEGER NOT NULL,
+    connections_reopened INTEGER NOT NULL,
+    details TEXT NOT NULL,  -- as JSON: [[name, value], ...]
+    PRIMARY KEY (attempt_id, stage)
+) WITHOUT ROWID;
+CREATE TABLE requests (  -- of a stage that was cut off too; times of one monotonic clock
+    attempt_id INTEGER NOT NULL REFERENCES load_attempts (attempt_id),
+    stage INTEGER NOT NULL,
+    request_index INTEGER NOT NULL,
+    worker INTEGER NOT NULL,
+    part TEXT NOT NULL,
+    conversation INTEGER NOT NULL,
+    turn INTEGER NOT NULL,
+    intended_ns INTEGER NOT NULL,
+    sent_ns INTEGER,  -- null: never sent
+    ended_ns INTEGER NOT NULL,
+    first_event_ns INTEGER,  -- the first and the last of event_ns, for queries
+    last_event_ns INTEGER,
+    event_ns BLOB NOT NULL,  -- little-endian int64, arrival of each event with a token
+    event_tokens BLOB NOT NULL,  -- little-endian int32, its tokens
+    events INTEGER NOT NULL,
+    shared_reads INTEGER NOT NULL,
+    prompt_tokens_asked INTEGER,
+    prompt_tokens INTEGER,
+    cached_tokens INTEGER,
+    output_tokens_asked INTEGER,
+    output_tokens INTEGER NOT NULL,
+    counted_by TEXT NOT NULL,
+    finish_reason TEXT,
+    status INTEGER,
+    new_connection INTEGER NOT NULL,
+    kernel_stamps INTEGER NOT NULL,
+    outcome TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    UNIQUE (attempt_id, stage, request_index)
+);
+CREATE TABLE client_floors (  -- the load client against a null server on this machine
+    position INTEGER PRIMARY KEY,
+    streams INTEGER NOT NULL,
+    interval_ns INTEGER NOT NULL,
+    events INTEGER NOT NULL,
+    events_per_s REAL NOT NULL,
+    cpu_ns_per_event REAL NOT NULL,
+    ttft_error_p50_ns REAL NOT NULL,
+    ttft_error_p90_ns REAL NOT NULL,
+    ttft_error_p99_ns REAL NOT NULL,
+    itl_error_p50_ns REAL,
+    itl_error_p90_ns REAL,
+    itl_error_p99_ns REAL,
+    start_lateness_p50_ns REAL,
+    start_lateness_p90_ns REAL,
+    start_lateness_p99_ns REAL,
+    kernel_stamps INTEGER NOT NULL
+);
+CREATE VIEW last_load_attempts AS
+    SELECT * FROM load_attempts AS a
+    WHERE attempt = (SELECT max(attempt) FROM load_attempts WHERE trial_id = a.trial_id);
+CREATE VIEW request_latencies AS
+    SELECT t.trial_id, r.stage, s.concurrency, s.rate_per_s, r.request_index, r.part, r.outcome,
+        (r.first_event_ns - r.intended_ns) / 1e6 AS ttft_ms,
+        (r.first_event_ns - r.sent_ns) / 1e6 AS service_ttft_ms,
+        (r.last_event_ns - r.first_event_ns) / 1e6 / nullif(max(r.output_tokens - 1, 0), 0)
+            AS tpot_ms,
+        (r.ended_ns - r.intended_ns) / 1e6 AS e2e_ms,
+        (r.sent_ns - r.intended_ns) / 1e6 AS send_lag_ms,
+        r.prompt_tokens, r.cached_tokens, r.output_tokens, r.finish_reason, r.status, r.reason
+    FROM requests AS r
+    JOIN last_load_attempts AS a USING (attempt_id)
+    JOIN load_trials AS t USING (trial_id)
+    LEFT JOIN load_stages AS s ON s.attempt_id = r.attempt_id AND s.stage = r.stage
+    ORDER BY t.position, r.stage, r.request_index;
+"""
+
+MIGRATIONS = (_VERSION_1, _VERSION_2)
 """MIGRATIONS[n] turns a file of format n into one of format n + 1; format 0 is empty."""
 
 FORMAT_VERSION = len(MIGRATIONS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,19 +12,23 @@ from typing import Self
 
 from tgi_bench.errors import ResultsError
 from tgi_bench.observation import (
-    Outcome,
+    ClientFloor,
+    LoadStage,
     PublishedFigures,
+    RequestObservation,
     ServerFacts,
     StepObservation,
     TrialEnd,
 )
 from tgi_bench.plan.plan import Plan
-from tgi_bench.record import observation_rows, plan_rows
+from tgi_bench.record import attempt_rows, load_rows, observation_rows, plan_rows
+from tgi_bench.record.attempt_rows import BATCHES, LOADS
 from tgi_bench.record.database import (
     FILE_NAME,
     close_database,
     create_database,
     damaged,
+    locate,
     open_database,
     transaction,
 )
@@ -60,8 +64,9 @@ class RunStore:
     cannot be made, and KeyError where the plan has no such trial or deployment.
     """
 
-    def __init__(self, connection: sqlite3.Connection, writable: bool) -> None:
+    def __init__(self, connection: sqlite3.Connection, file: Path, writable: bool) -> None:
         self._connection = connection
+        self._file = file
         self._writable = writable
 
     @classmethod
@@ -74,7 +79,7 @@ class RunStore:
     @classmethod
     def open(cls, path: Path, writable: bool) -> Self:
         """The run of a folder or of a run.db. Raises RunFileError."""
-        return cls(open_database(path, writable), writable)
+        return cls(open_database(path, writable), locate(path), writable)
 
     def close(self) -> None:
         """Closes the file; once is enough, twice does no harm."""
@@ -116,24 +121,45 @@ class RunStore:
             )
 
     def ends(self) -> dict[str, TrialEnd]:
-        """How each trial ended, in the plan's order; a trial without an end is not in it."""
+        """How each trial ended, batches before loads and each in the plan's order.
+
+        A trial without an end is not in it.
+        """
         with self._reading() as connection:
-            rows = connection.execute(
-                "SELECT a.trial_id, a.outcome, a.reason FROM last_attempts AS a "
-                "JOIN trials AS t USING (trial_id) WHERE a.outcome IS NOT NULL "
-                "ORDER BY t.position"
-            )
             return {
-                trial_id: TrialEnd(Outcome(outcome), reason) for trial_id, outcome, reason in rows
+                **attempt_rows.ends(connection, BATCHES),
+                **attempt_rows.ends(connection, LOADS),
             }
 
     def observations(self, trial_id: str) -> tuple[StepObservation, ...]:
         """The steps of the trial's last attempt, by run and step; () where it has none."""
         with self._reading() as connection:
-            row = connection.execute(
-                "SELECT attempt_id FROM last_attempts WHERE trial_id = ?", (trial_id,)
-            ).fetchone()
-            return observation_rows.select_steps(connection, row[0]) if row else ()
+            attempt_id = attempt_rows.last(connection, BATCHES, trial_id)
+            return (
+                () if attempt_id is None else observation_rows.select_steps(connection, attempt_id)
+            )
+
+    def load_stages(self, trial_id: str) -> tuple[LoadStage, ...]:
+        """The stages of the load's last attempt that ended, by index; () where none did."""
+        with self._reading() as connection:
+            attempt_id = attempt_rows.last(connection, LOADS, trial_id)
+            return () if attempt_id is None else load_rows.select_stages(connection, attempt_id)
+
+    def requests(self, trial_id: str) -> Iterator[RequestObservation]:
+        """The requests of the load's last attempt, by stage and index, read as they are taken.
+
+        Those of a stage that was cut off are among them, and have no LoadStage. Take them before
+        anything else is written or the store is closed.
+        """
+        with self._reading() as connection:
+            attempt_id = attempt_rows.last(connection, LOADS, trial_id)
+            if attempt_id is not None:
+                yield from load_rows.select_requests(connection, attempt_id)
+
+    def floors(self) -> tuple[ClientFloor, ...]:
+        """The load client's own error as measured beside this run; () where it was not."""
+        with self._reading() as connection:
+            return load_rows.select_floors(connection)
 
     def published(self, trial_id: str) -> tuple[PublishedFigures, ...]:
         """The rows of an imported report for this trial; () in a measured run."""
@@ -167,35 +193,73 @@ class RunStore:
         Raises ResultsError where the trial has an end already.
         """
         with self._writing() as connection:
-            return self._begin(connection, trial_id)
+            return attempt_rows.begin(connection, BATCHES, trial_id)
 
     def add(self, trial_id: str, attempt: int, observations: Sequence[StepObservation]) -> None:
         """Writes steps, best those of one run at once: all of them survive a kill -9, or none."""
         with self._writing() as connection:
-            attempt_id = _attempt_id(connection, trial_id, attempt)
+            attempt_id = attempt_rows.identify(connection, BATCHES, trial_id, attempt)
             observation_rows.insert_steps(connection, attempt_id, observations)
 
     def end_trial(self, trial_id: str, attempt: int, end: TrialEnd) -> None:
         """Ends an attempt, and with it the trial."""
         with self._writing() as connection:
-            self._end(connection, _attempt_id(connection, trial_id, attempt), end)
+            attempt_id = attempt_rows.identify(connection, BATCHES, trial_id, attempt)
+            attempt_rows.end(connection, BATCHES, attempt_id, end)
 
     def end_unstarted(self, trial_id: str, end: TrialEnd) -> None:
         """Ends a trial of which nothing will be sent: an attempt of its own without steps."""
         with self._writing() as connection:
-            attempt = self._begin(connection, trial_id)
-            self._end(connection, _attempt_id(connection, trial_id, attempt), end)
+            attempt_rows.end_unstarted(connection, BATCHES, trial_id, end)
+
+    def begin_load(self, trial_id: str) -> int:
+        """As begin_trial, of a load trial."""
+        with self._writing() as connection:
+            return attempt_rows.begin(connection, LOADS, trial_id)
+
+    def add_requests(
+        self, trial_id: str, attempt: int, observations: Iterable[RequestObservation]
+    ) -> None:
+        """Writes requests in one transaction: all of them survive a kill -9, or none.
+
+        A stage's requests may come in several calls, before or after its add_stage.
+        """
+        with self._writing() as connection:
+            attempt_id = attempt_rows.identify(connection, LOADS, trial_id, attempt)
+            load_rows.insert_requests(connection, attempt_id, observations)
+
+    def add_stage(self, trial_id: str, attempt: int, stage: LoadStage) -> None:
+        """Writes a stage once it has ended."""
+        with self._writing() as connection:
+            attempt_id = attempt_rows.identify(connection, LOADS, trial_id, attempt)
+            load_rows.insert_stage(connection, attempt_id, stage)
+
+    def end_load(self, trial_id: str, attempt: int, end: TrialEnd) -> None:
+        """As end_trial, of a load trial."""
+        with self._writing() as connection:
+            attempt_id = attempt_rows.identify(connection, LOADS, trial_id, attempt)
+            attempt_rows.end(connection, LOADS, attempt_id, end)
+
+    def end_load_unstarted(self, trial_id: str, end: TrialEnd) -> None:
+        """As end_unstarted, of a load trial."""
+        with self._writing() as connection:
+            attempt_rows.end_unstarted(connection, LOADS, trial_id, end)
+
+    def add_floor(self, floor: ClientFloor) -> None:
+        """Writes one measurement of the load client's own error on this machine."""
+        with self._writing() as connection:
+            load_rows.insert_floor(connection, floor)
 
     def deployment_started(self, deployment_id: str, facts: ServerFacts) -> None:
         """A server of this deployment became ready."""
         with self._writing() as connection:
-            _require(connection, "deployments", "deployment_id", deployment_id)
+            attempt_rows.require(connection, "deployments", "deployment_id", deployment_id)
             observation_rows.insert_facts(connection, deployment_id, facts)
 
     def deployment_failed(self, deployment_id: str, reason: str) -> None:
         """A server of this deployment did not become ready."""
         with self._writing() as connection:
-            _require(connection, "deployments", "deployment_id", deployment_id)
+            attempt_rows.require(connection, "deployments", "deployment_id", deployment_id)
             connection.execute(
                 "INSERT INTO starts (deployment_id, failure) VALUES (?, ?)",
                 (deployment_id, reason),
@@ -217,7 +281,7 @@ class RunStore:
     def add_published(self, trial_id: str, figures: Sequence[PublishedFigures]) -> None:
         """Writes what a published report says of this trial, once."""
         with self._writing() as connection:
-            _require(connection, "trials", "trial_id", trial_id)
+            attempt_rows.require(connection, "trials", "trial_id", trial_id)
             observation_rows.insert_published(connection, trial_id, figures)
 
     def finish(self) -> None:
@@ -225,33 +289,13 @@ class RunStore:
         with self._writing() as connection:
             connection.execute("UPDATE run SET finished = 1")
 
-    def _begin(self, connection: sqlite3.Connection, trial_id: str) -> int:
-        _require(connection, "trials", "trial_id", trial_id)
-        last, outcome = connection.execute(
-            "SELECT attempt, outcome FROM last_attempts WHERE trial_id = ?", (trial_id,)
-        ).fetchone() or (0, None)
-        if outcome is not None:
-            raise ResultsError(f"trial {trial_id} has ended already ({outcome})")
-        connection.execute(
-            "INSERT INTO attempts (trial_id, attempt) VALUES (?, ?)", (trial_id, last + 1)
-        )
-        return int(last) + 1
-
-    def _end(self, connection: sqlite3.Connection, attempt_id: int, end: TrialEnd) -> None:
-        changed = connection.execute(
-            "UPDATE attempts SET outcome = ?, reason = ? WHERE attempt_id = ? AND outcome IS NULL",
-            (end.outcome.value, end.reason, attempt_id),
-        )
-        if changed.rowcount != 1:
-            raise ResultsError(f"attempt {attempt_id} has ended already")
-
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
         # DatabaseError: the file; the others: a value that is not of this format.
         try:
             yield self._connection
         except (sqlite3.DatabaseError, ValueError, TypeError) as error:
-            raise damaged(self._connection, error) from error
+            raise damaged(self._file, error) from error
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
@@ -280,17 +324,3 @@ def _insert_header(connection: sqlite3.Connection, header: RunHeader) -> None:
         "INSERT INTO environment (name, value) VALUES (?, ?)", header.environment
     )
     plan_rows.insert_plan(connection, header.plan)
-
-
-def _require(connection: sqlite3.Connection, table: str, column: str, key: str) -> None:
-    if connection.execute(f"SELECT 1 FROM {table} WHERE {column} = ?", (key,)).fetchone() is None:
-        raise KeyError(key)
-
-
-def _attempt_id(connection: sqlite3.Connection, trial_id: str, attempt: int) -> int:
-    row = connection.execute(
-        "SELECT attempt_id FROM attempts WHERE trial_id = ? AND attempt = ?", (trial_id, attempt)
-    ).fetchone()
-    if row is None:
-        raise KeyError(f"{trial_id}, attempt {attempt}")
-    return int(row[0])

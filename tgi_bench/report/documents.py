@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from tgi_bench.analysis.run import Run, StepFigures, TrialSummary
 from tgi_bench.report.index import index, shard_counts
 from tgi_bench.report.json_document import as_json
+from tgi_bench.report.load_documents import LOAD_CSV_HEADERS, loads_csv
 from tgi_bench.report.per_shard import file_name, per_shard
 from tgi_bench.report.table import Table, csv_text
 from tgi_bench.report.words import NOT_FINISHED
 
-__all__ = ["CSV_HEADERS", "as_csv", "as_json", "documents"]
+__all__ = ["CSV_HEADERS", "LOAD_CSV_HEADERS", "as_csv", "as_json", "documents", "loads_csv"]
 
 CSV_HEADERS = (
     "run_id",
@@ -45,7 +46,7 @@ def documents(run: Run) -> dict[str, str]:
 
 
 def as_csv(run: Run) -> str:
-    """One row per trial and step; an undefined figure is an empty cell."""
+    """One row per batch trial and step; an undefined figure is an empty cell."""
     return csv_text(Table(CSV_HEADERS, tuple(r for t in run.trials for r in _rows(run, t))))
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import shlex
 
+from tgi_bench.analysis.load_run import LoadSummary
 from tgi_bench.analysis.run import Origin, Run, TrialSummary
 from tgi_bench.analysis.scaling import BestBatch, ScalingPoint, Setting, best_batches, scaling
 from tgi_bench.observation import Outcome
+from tgi_bench.report.load_group import missing, without_figures
+from tgi_bench.report.load_index import against_throughput, client_error
 from tgi_bench.report.per_shard import file_name
 from tgi_bench.report.table import Table, markdown
 from tgi_bench.report.verdict import definitions, environment, simulated, verdict
@@ -24,6 +27,8 @@ from tgi_bench.report.words import (
 
 EXPERIMENT_FILE = "Experiment file"
 """The name in a run's environment of the file that it was swept from."""
+COMMAND = "Command"
+"""The name in a run's environment of the shell command that made it, where no file did."""
 
 _STEP_NAMES = {"prefill": "Prefill", "decode_token": "Decode (token)"}
 
@@ -42,8 +47,10 @@ def index(run: Run) -> str:
         _links(run),
         _best(run),
         _scaling(run),
+        against_throughput(run),
         _without_figures(run),
         verdict(run),
+        client_error(run),
         simulated(run),
         _reproduce(run),
         environment(run),
@@ -151,7 +158,7 @@ def _without_figures(run: Run) -> str:
         (t.trial.trial_id, *_end(t))
         for t in run.trials
         if t.end is None or t.end.outcome is not Outcome.OK
-    )
+    ) + tuple((load.trial.trial_id, *_load_end(load)) for load in without_figures(run.loads))
     if not rows:
         return ""
     return "# Trials without figures\n\n" + markdown(Table(("Trial", "Outcome", "Reason"), rows))
@@ -165,14 +172,21 @@ def _end(summary: TrialSummary) -> tuple[str, str]:
     return summary.end.outcome.value.replace("_", " "), reason
 
 
+def _load_end(summary: LoadSummary) -> tuple[str, str]:
+    """As `_end`, of a load."""
+    word, reason = missing(summary)
+    return (word if summary.end is None else summary.end.outcome.value.replace("_", " ")), reason
+
+
 def _reproduce(run: Run) -> str:
     """The commands that make this run and this report again."""
     run_dir = f"results/{run.plan.experiment}/{run.run_id}"
     if run.origin is Origin.IMPORTED:
         source = dict(run.environment).get("imported from", f"{run.plan.experiment}.md")
         first = shlex.join(("tgi-bench", "import", source))
+    elif COMMAND in (known := dict(run.environment)):
+        first = known[COMMAND]
     else:
-        known = dict(run.environment)
         file = known.get(EXPERIMENT_FILE, f"experiments/{run.plan.experiment}.yaml")
         words = ["tgi-bench", "sweep", file]
         for override in run.plan.overrides:

@@ -1,19 +1,28 @@
-"""A run as JSON: schema `tgi-bench-run`, version 1.
+"""A run as JSON: schema `tgi-bench-run`, version 2.
 
 Units stand in the names; an undefined figure is null. Top level: schema, schema_version,
 run_id, origin, finished, experiment, model, digest, overrides, environment, verdict,
-deployments, trials. A key that is added raises no version; one that changes or goes does.
+deployments, trials, loads, floors. A key that is added raises no version; one that changes or
+goes does.
+
+History of schema_version:
+    1  the first.
+    2  loads and floors; trials may be empty, where a run has loads only.
 
 verdict: word ("VALID" or "INVALID") and checks. A check has name, status ("passed", "failed"
 or "not_checked": the run gives nothing to check it by, which fails no run), passed (true,
 false, or null where it was not checked), finding (then why it was not checked) and remedy
 (empty unless failed).
+
+loads: one object a load trial, with what was asked, its stages (one concurrency or rate each) and
+the answer of its search (null without one). A figure is an object of value, low and high, the ends
+of its 95 % bootstrap confidence interval (null where too few samples give none). floors: the load
+client's own error on this machine.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
 
 from tgi_bench.analysis.run import (
     NOT_CHECKED,
@@ -23,11 +32,10 @@ from tgi_bench.analysis.run import (
     TrialSummary,
     Verdict,
 )
+from tgi_bench.report.load_documents import Json, floor, load
 
 SCHEMA = "tgi-bench-run"
-SCHEMA_VERSION = 1
-
-Json = str | int | float | bool | None | Sequence["Json"] | Mapping[str, "Json"]
+SCHEMA_VERSION = 2
 
 
 def as_json(run: Run) -> str:
@@ -46,6 +54,8 @@ def as_json(run: Run) -> str:
         "verdict": _verdict(run.verdict),
         "deployments": [_deployment(d) for d in run.deployments],
         "trials": [_trial(t) for t in run.trials],
+        "loads": [load(summary) for summary in run.loads],
+        "floors": [floor(measured) for measured in run.floors],
     }
     return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 

@@ -16,6 +16,7 @@ from tgi_bench.observation import Outcome
 from tgi_bench.plan.engines import engine_spec
 from tgi_bench.plan.plan import BatchTrial, Engine
 from tgi_bench.report.launcher import arguments, commands
+from tgi_bench.report.load_section import load_section
 from tgi_bench.report.table import Table, markdown
 from tgi_bench.report.verdict import definitions, simulated, verdict
 from tgi_bench.report.words import (
@@ -43,14 +44,18 @@ def per_shard(run: Run, num_shard: int) -> str:
     records = [d for d in run.deployments if d.deployment.num_shard == num_shard]
     ids = {d.deployment.deployment_id for d in records}
     trials = [t for t in run.trials if t.trial.deployment_id in ids]
+    loads = [load for load in run.loads if load.trial.deployment_id in ids]
+    # A page of loads only has no batches to speak of; one of neither says so by empty tables.
+    batches = bool(trials) or not loads
     sections = (
         f"# {run.plan.experiment}: {run.plan.model} on {gpus(num_shard)}\n",
         f"{origin_line(run)} Verdict of the whole run: {run.verdict.word} (see below).\n",
         commands(run, records),
         f"# {_arguments_title(records)}\n\n{arguments(run, records)}",
-        f"# Experiment Generation Arguments\n\n{_parameters(run, records, trials)}",
-        f"# Tensor Parallel (TP) - {gpus(num_shard)}\n\n{_tables(run, trials)}",
+        f"# Experiment Generation Arguments\n\n{_parameters(run, records, trials, batches)}",
+        f"# Tensor Parallel (TP) - {gpus(num_shard)}\n\n{_tables(run, trials)}" if batches else "",
         _runs(run, trials),
+        load_section(run, loads),
         simulated(run),
         f"{verdict(run)}\nThe checks are of the whole run, every num_shard of it.\n",
         definitions(run),
@@ -59,16 +64,26 @@ def per_shard(run: Run, num_shard: int) -> str:
 
 
 def _parameters(
-    run: Run, records: Sequence[DeploymentRecord], trials: Sequence[TrialSummary]
+    run: Run,
+    records: Sequence[DeploymentRecord],
+    trials: Sequence[TrialSummary],
+    batches: bool,
 ) -> str:
+    """What the batches asked; of a page of loads only, whose tables say it, the server alone."""
+
     def each(values: Sequence[object]) -> str:
         return ", ".join(dict.fromkeys(map(str, values))) or UNDEFINED
 
     asked = [t.trial for t in trials]
     sampling = [t.sampling for t in asked]
-    rows = (
+    server = (
         ("Model", run.plan.model),
         (_version_title(records), each([_version(d) for d in records])),
+    )
+    if not batches:
+        return markdown(Table(("Parameter", "Value"), server))
+    rows = (
+        *server,
         ("Sequence Length", each([t.sequence_length for t in asked])),
         ("Decode Length", each([t.decode_length for t in asked])),
         ("N Runs", each([t.runs for t in asked])),

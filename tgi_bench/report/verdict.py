@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tgi_bench.analysis.load_metrics import LOAD_DEFINITIONS
 from tgi_bench.analysis.metrics import DEFINITIONS, PUBLISHED_DIFFERENCES
 from tgi_bench.analysis.run import NOT_CHECKED, Check, Origin, Run
 from tgi_bench.analysis.verdict import CLIENT_SHARE
 from tgi_bench.plan.plan import Deployment, LauncherKind
 from tgi_bench.report.excess import excess_sentences, ranks_and_cores
 from tgi_bench.report.table import Table, markdown
+from tgi_bench.report.words import UNDEFINED
 
 WRITTEN_BY = "Tables written by"
 """The name in an imported run's environment of the program that wrote its tables."""
@@ -21,12 +23,21 @@ OTHERS = "text-generation-benchmark"
 def definitions(run: Run) -> str:
     """Every word of the tables with its formula."""
     if run.origin is not Origin.IMPORTED or _wrote_it(run):
-        return f"# Definitions\n\n{_listed(DEFINITIONS)}"
+        return f"# Definitions\n\n{_listed(_terms(run))}"
     differences = dict(PUBLISHED_DIFFERENCES)
     theirs = [(term, differences.get(term, text)) for term, text in DEFINITIONS]
     return "# Definitions\n\nAs text-generation-benchmark computes its figures.\n\n" + _listed(
         theirs
     )
+
+
+def _terms(run: Run) -> tuple[tuple[str, str], ...]:
+    """Those of batches, of loads, or of both; one that both have stands once, last of all "-"."""
+    if not run.plan.load_trials:
+        return DEFINITIONS
+    terms = {**(dict(DEFINITIONS) if run.plan.trials else {}), **dict(LOAD_DEFINITIONS)}
+    terms.pop(UNDEFINED, None)
+    return (*terms.items(), (UNDEFINED, dict(DEFINITIONS)[UNDEFINED]))
 
 
 def _wrote_it(run: Run) -> bool:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from tgi_bench.analysis.run import Origin, Run
 from tgi_bench.analysis.scaling import Setting
 from tgi_bench.observation import Outcome, TrialEnd
-from tgi_bench.plan.plan import ArgumentValue, LauncherKind
+from tgi_bench.plan.plan import ArgumentValue, Deployment, LauncherKind
 
 UNDEFINED = "-"
 
@@ -74,8 +75,22 @@ def quantization(quantize: str | None) -> str:
 
 def setting_heading(setting: Setting) -> str:
     """The quantization and every other value that the experiment varies."""
-    others = (f"{name}: {argument(value)}" for name, value in setting.others)
-    return "; ".join((quantization(setting.quantize), *others))
+    return _heading(setting.quantize, setting.others)
+
+
+def deployment_heading(deployment: Deployment) -> str:
+    """As setting_heading, of a deployment by itself."""
+    others = tuple(
+        (a.name, a.value)
+        for a in deployment.arguments
+        if a.variable and a.name not in ("num_shard", "quantize")
+    )
+    return _heading(deployment.quantize, others)
+
+
+def _heading(quantize: str | None, others: Sequence[tuple[str, ArgumentValue]]) -> str:
+    values = (f"{name}: {argument(value)}" for name, value in others)
+    return "; ".join((quantization(quantize), *values))
 
 
 def gpus(num_shard: int) -> str:

@@ -1,0 +1,420 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import pytest
+
+from tests.analysis.load_samples import CLIENT, CLOSED, MS, OPEN, OPEN_STAGE, STAGE, S, lane
+from tests.analysis.samples import deployment, ended, plan, record, summary, trial
+from tgi_bench.analysis.load_run import (
+    Figure,
+    Found,
+    LoadDistribution,
+    LoadSummary,
+    StageSummary,
+)
+from tgi_bench.analysis.load_summary import summarise_stage
+from tgi_bench.analysis.load_verdict import load_checks
+from tgi_bench.analysis.run import Check, CheckStatus, Origin
+from tgi_bench.analysis.verdict import judge
+from tgi_bench.observation import ClientFacts, ClientFloor, Outcome, RequestOutcome, TrialEnd
+from tgi_bench.plan.load_trial import (
+    FileKind,
+    Find,
+    Fixed,
+    LoadTrial,
+    OpenLoop,
+    Process,
+    SharedPrefix,
+    Slo,
+    Sought,
+    Turns,
+    Until,
+    WorkloadFile,
+)
+
+OK = TrialEnd(Outcome.OK, "")
+BASE = summarise_stage(CLOSED, STAGE, lane(8, 400 * MS, 10 * S))
+OPEN_BASE = replace(summarise_stage(OPEN, OPEN_STAGE, lane(4, 400 * MS, 10 * S)), rate_per_s=10.0)
+FLOOR = ClientFloor(
+    streams=64,
+    interval_ns=20 * MS,
+    events=10_000,
+    events_per_s=3200.0,
+    cpu_ns_per_event=9_000.0,
+    ttft_error_ns=(50_000.0, 90_000.0, 2 * MS),
+    itl_error_ns=(1_000.0, 2_000.0, 9_000.0),
+    start_lateness_ns=None,
+    kernel_stamps=True,
+)
+
+
+def load(stage: StageSummary, asked: LoadTrial = CLOSED) -> LoadSummary:
+    return LoadSummary(asked, OK, (stage,), None)
+
+
+def check(name: str, loads: tuple[LoadSummary, ...], *floors: ClientFloor) -> Check:
+    (found,) = [c for c in load_checks(loads, floors) if name in c.name]
+    return found
+
+
+def client(**changes: object) -> Callable[[StageSummary], StageSummary]:
+    def change(stage: StageSummary) -> StageSummary:
+        facts: ClientFacts = replace(CLIENT, **changes)  # type: ignore[arg-type]
+        return replace(stage, stage=replace(stage.stage, client=facts))
+
+    return change
+
+
+def fields(**changes: object) -> Callable[[StageSummary], StageSummary]:
+    return lambda stage: replace(stage, **changes)  # type: ignore[arg-type]
+
+
+def lengths(**changes: int) -> Callable[[StageSummary], StageSummary]:
+    return lambda stage: replace(stage, lengths=replace(stage.lengths, **changes))
+
+
+def spread(p50: float, half: float | None) -> LoadDistribution:
+    assert BASE.e2e is not None
+    figure = Figure(p50, None, None)
+    if half is not None:
+        figure = Figure(p50, p50 * (1 - half), p50 * (1 + half))
+    return replace(BASE.e2e, p50=figure)
+
+
+def lag(p99: float | None, highest: float) -> LoadDistribution:
+    assert BASE.send_lag is not None
+    figure = None if p99 is None else Figure(p99, None, None)
+    return replace(BASE.send_lag, p99=figure, highest=highest)
+
+
+def outcomes(**counts: int) -> Callable[[StageSummary], StageSummary]:
+    kinds = tuple((RequestOutcome(kind), count) for kind, count in counts.items())
+    return fields(outcomes=kinds, reasons=(("60 s passed", 1),))
+
+
+def test_good_loads_fail_nothing() -> None:
+    found = load_checks((load(BASE), load(OPEN_BASE, OPEN)), (FLOOR,))
+    assert [c.name for c in found if not c.passed] == []
+    assert all(c.finding for c in found)
+    assert len({c.name for c in found}) == len(found)
+    assert [c.name for c in found if not c.made] == [
+        "prompts were not cached",
+        "loads went on until their interval was narrow",
+    ]
+
+
+def test_loads_without_a_stage_are_not_checked() -> None:
+    found = load_checks((LoadSummary(CLOSED, TrialEnd(Outcome.LAUNCH_FAILED, "x"), (), None),))
+    assert {c.status for c in found} == {CheckStatus.NOT_CHECKED}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Where a check lies: the worst that passes, and the least that fails."""
+
+    name: str
+    passing: Callable[[StageSummary], StageSummary]
+    failing: Callable[[StageSummary], StageSummary]
+    remedy: str
+    asked: LoadTrial = CLOSED
+
+
+ASKED_UNTIL = replace(CLOSED, extent=replace(CLOSED.extent, until=Until("ttft_p50", 0.02)))
+P999 = replace(CLOSED, slos=(Slo("ttft_p999", S),))
+POISSON = replace(OPEN, arrivals=OpenLoop(10.0, (), Process.POISSON, 1.0, 0))
+
+CASES = [
+    Case("has answers", fields(), fields(requests=0), "load.duration"),
+    Case("has answers", fields(), fields(e2e=None), "load.duration"),
+    Case("concurrency", fields(concurrency=7.6), fields(concurrency=7.5), "load.workers"),
+    Case("asked rate", fields(rate_per_s=10.19), fields(rate_per_s=10.21), "load.workers", OPEN),
+    Case("asked rate", fields(rate_per_s=9.81), fields(rate_per_s=9.79), "load.workers", OPEN),
+    # 100 sends of a Poisson process: 4 standard deviations are 40 %
+    Case("asked rate", fields(rate_per_s=6.1), fields(rate_per_s=5.9), "load.duration", POISSON),
+    Case("dropped", fields(dropped=0), fields(dropped=1), "load.max_in_flight"),
+    Case("failed", outcomes(ok=200), outcomes(ok=199, timeout=1), "load.request_timeout"),
+    Case(
+        "failed",
+        outcomes(ok=190, timeout=10),
+        outcomes(ok=189, timeout=11),
+        "load.request_timeout",
+        replace(CLOSED, slos=(Slo("success", 0.95),)),
+    ),
+    Case("cut off", outcomes(ok=199, cut_off=1), outcomes(ok=198, cut_off=2), "load.cooldown"),
+    Case("ended early", lengths(early=10), lengths(early=11), "ignore_eos"),
+    Case("outputs have", lengths(short_or_long=2), lengths(short_or_long=3), "load.tokenizer"),
+    Case("prompts of", lengths(wrong_prompts=2), lengths(wrong_prompts=3), "load.tokenizer"),
+    Case("not cached", lengths(cached=2), lengths(cached=3), "workload.seed"),
+    Case(
+        "not cached",
+        fields(prefix_suspicion=0.2, concurrency=2.0),
+        fields(prefix_suspicion=0.19, concurrency=2.0),
+        "PREFIX_CACHING",
+    ),
+    Case("halves", fields(drift=-0.1), fields(drift=-0.11), "load.warmup"),
+    Case(
+        "halves",
+        fields(drift=0.29, e2e=spread(400 * MS, 0.15)),
+        fields(drift=0.31, e2e=spread(400 * MS, 0.15)),
+        "load.warmup",
+    ),
+    Case(
+        "halves",
+        fields(drift=0.25, e2e=spread(400 * MS, None)),
+        fields(drift=0.26, e2e=spread(400 * MS, None)),
+        "load.warmup",
+    ),
+    Case(
+        "enough samples",
+        fields(),
+        fields(e2e=replace(spread(MS, None), requests=9)),
+        "load.duration",
+    ),
+    Case(
+        "enough samples",
+        fields(ttft=replace(spread(MS, None), count=1000)),
+        fields(ttft=replace(spread(MS, None), count=999)),
+        "load.requests",
+        P999,
+    ),
+    Case(
+        "intervals of the median",
+        fields(ttft=spread(MS, 0.2)),
+        fields(ttft=spread(MS, 0.21)),
+        "load.duration",
+    ),
+    Case(
+        "went on until",
+        fields(ttft=spread(MS, 0.025)),
+        fields(ttft=spread(MS, 0.026)),
+        "load.until",
+        ASKED_UNTIL,
+    ),
+    Case("went on until", fields(), fields(ttft=spread(MS, None)), "load.duration", ASKED_UNTIL),
+    Case(
+        "send on time",
+        fields(send_lag=lag(MS, 9 * MS)),
+        fields(send_lag=lag(MS + 1, 9 * MS)),
+        "load.workers",
+        OPEN,
+    ),
+    Case(
+        "send on time",
+        fields(send_lag=lag(0.5 * MS, S), ttft=spread(5 * MS, 0.1)),
+        fields(send_lag=lag(0.51 * MS, S), ttft=spread(5 * MS, 0.1)),
+        "load.workers",
+        OPEN,
+    ),
+    Case(
+        "send on time",
+        fields(send_lag=lag(None, MS)),
+        fields(send_lag=lag(None, 1.1 * MS)),
+        "load.workers",
+        OPEN,
+    ),
+    Case(
+        "of a core",
+        client(worker_cpu_ns=(S, 8 * S)),
+        client(worker_cpu_ns=(S, 8 * S + 1)),
+        "load.workers",
+    ),
+    Case("of a core", client(), client(parent_cpu_ns=9 * S), "load.workers"),
+    Case(
+        "kept open",
+        client(connections_reopened=2),
+        client(connections_reopened=3),
+        "server.url",
+    ),
+    Case("clock", client(clock_step_ns=-MS), client(clock_step_ns=-MS - 1), "synchronisation"),
+    Case("reads of their own", fields(shared_reads=40), fields(shared_reads=41), "buffering"),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_each_check_passes_up_to_its_limit_and_fails_beyond(case: Case) -> None:
+    base = OPEN_BASE if isinstance(case.asked.arrivals, OpenLoop) else BASE
+    if case.asked is P999:
+        assert not check(case.name, (load(base, case.asked),)).passed  # has 200
+    good = check(case.name, (load(case.passing(base), case.asked),))
+    assert good.passed, good.finding
+    assert good.made
+    assert good.remedy == ""
+    bad = check(case.name, (load(base, case.asked), load(case.failing(base), case.asked)))
+    assert not bad.passed
+    assert bad.finding.startswith("2 of 2" if case.asked is P999 else "1 of ")
+    assert case.asked.trial_id in bad.finding
+    assert case.remedy in bad.remedy
+
+
+def test_the_clients_own_error() -> None:
+    name = "own error"
+    assert check(name, (load(BASE),)).status is CheckStatus.NOT_CHECKED
+    assert check(name, (load(BASE),), FLOOR).status is CheckStatus.PASSED
+    user = replace(FLOOR, kernel_stamps=False, itl_error_ns=(11 * MS, 12 * MS, 13 * MS))
+    assert not check(name, (load(client(kernel_stamps=False)(BASE)),), user).passed
+    assert check(name, (load(BASE),), user).status is CheckStatus.NOT_CHECKED
+    late = replace(FLOOR, ttft_error_ns=(10.1 * MS, 10.1 * MS, 10.1 * MS), itl_error_ns=None)
+    found = check(name, (load(BASE),), late)
+    assert not found.passed
+    assert "TTFT p50 100 ms, error 10.1 ms (10.1%)" in found.finding
+    assert "selfcheck" in found.remedy
+
+
+def test_the_floor_that_is_taken() -> None:
+    """The fewest streams that are enough, of those with paced events."""
+    bad = (50 * MS, 50 * MS, 50 * MS)
+    few = replace(FLOOR, streams=4, ttft_error_ns=bad)
+    many = replace(FLOOR, streams=512, ttft_error_ns=bad)
+    unpaced = replace(FLOOR, streams=8, interval_ns=0, ttft_error_ns=bad)
+    assert check("own error", (load(BASE),), few, many, unpaced, FLOOR).passed
+    assert not check("own error", (load(BASE),), few, many, unpaced).passed
+    assert not check("own error", (load(fields(concurrency=600.0)(BASE)),), FLOOR, many).passed
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        replace(CLOSED.workload, shared_prefix=SharedPrefix(50, 2)),
+        replace(CLOSED.workload, turns=Turns(Fixed(3), 0)),
+        replace(CLOSED.workload, file=WorkloadFile("t.jsonl", FileKind.MOONCAKE, False)),
+    ],
+)
+def test_what_is_shared_on_purpose_may_be_cached(workload: object) -> None:
+    asked = replace(CLOSED, workload=workload)  # type: ignore[arg-type]
+    found = check("not cached", (load(lengths(cached=200)(BASE), asked),))
+    assert found.passed
+    assert "as the workload asks" in found.finding
+
+
+def test_ttft_under_load_says_nothing_of_caches() -> None:
+    assert not check("not cached", (load(fields(prefix_suspicion=0.0)(BASE)),)).made
+
+
+def test_think_time_is_not_in_flight() -> None:
+    thinking = replace(CLOSED, workload=replace(CLOSED.workload, turns=Turns(Fixed(3), S)))
+    assert not check("concurrency", (load(fields(concurrency=1.0)(BASE), thinking),)).made
+
+
+def test_a_wall_clock_matters_to_kernel_stamps_only() -> None:
+    stage = client(kernel_stamps=False, clock_step_ns=S)(BASE)
+    assert not check("clock", (load(stage),)).made
+
+
+SEARCH = replace(
+    CLOSED,
+    trial_id="num_shard-1/load-find-max_concurrency",
+    slos=(Slo("ttft_p50", 150 * MS),),
+    find=Find(Sought.MAX_CONCURRENCY, 8, 1, 64, 0.05, 2),
+)
+
+
+def searched(found: Found | None) -> LoadSummary:
+    """A probe that met the SLO, and one that failed it under overload."""
+    good = replace(BASE, slos_met=((100.0 * MS, True),))
+    over = outcomes(ok=100, overloaded=100)(
+        replace(
+            BASE,
+            stage=replace(STAGE, index=1, concurrency=16, repeat=1),
+            slos_met=((900.0 * MS, False),),
+            drift=2.0,
+            concurrency=3.0,
+        )
+    )
+    return LoadSummary(SEARCH, OK, (good, over), found)
+
+
+def test_overload_is_a_searchs_business() -> None:
+    found = load_checks((searched(Found(8, 8, 9, True)),), ())
+    assert [c.name for c in found if not c.passed] == []
+
+
+def test_the_client_is_asked_about_every_probe() -> None:
+    load = searched(Found(8, 8, 9, True))
+    slow = replace(load, stages=(load.stages[0], client(parent_cpu_ns=9 * S)(load.stages[1])))
+    found = check("of a core", (slow,))
+    assert not found.passed
+    assert "find-max_concurrency at concurrency 16, repeat 2 (" in found.finding
+
+
+@pytest.mark.parametrize(
+    ("found", "passed", "finding"),
+    [
+        (Found(8, 8, 9, True), True, "bracketed in 1"),
+        (Found(None, None, 1, True), True, "bracketed in 1"),
+        (Found(64, 64, None, True), False, "64, the highest allowed, met them"),
+        (Found(8, 8, 16, False), False, "cut off"),
+        (None, False, "cut off"),
+    ],
+)
+def test_a_searchs_end(found: Found | None, passed: bool, finding: str) -> None:
+    made = check("searches", (searched(found),))
+    assert made.passed is passed
+    assert finding in made.finding
+
+
+SERVER = deployment(2)
+BATCH = trial(SERVER, 4)
+BOTH = replace(plan((SERVER,), (BATCH,)), load_trials=(CLOSED,))
+ONLY = replace(plan((SERVER,), ()), load_trials=(CLOSED,))
+
+
+def test_a_run_of_loads_only_has_no_checks_of_batches() -> None:
+    found = judge(
+        ONLY, Origin.SIMULATED, (record(SERVER),), (), True, loads=(load(BASE),), floors=(FLOOR,)
+    )
+    names = [c.name for c in found.checks]
+    assert found.valid
+    assert names[:3] == ["every trial ended", "no trial failed", "every load has answers"]
+    assert names[-2:] == [
+        "arguments in effect are those requested",
+        "the server's version is the planned one",
+    ]
+    assert "at least 3 runs" not in names
+    assert "1 of 1" in found.checks[0].finding
+    assert found.checks[1].finding == "1 ok"
+
+
+def test_a_run_of_both_has_all_checks() -> None:
+    found = judge(
+        BOTH, Origin.SIMULATED, (record(SERVER),), (summary(BATCH),), True, loads=(load(BASE),)
+    )
+    names = [c.name for c in found.checks]
+    assert found.valid
+    assert "at least 3 runs" in names
+    assert "every load has answers" in names
+    assert found.checks[0].finding == "2 of 2"
+    assert found.checks[1].finding == "2 ok"
+
+
+def test_a_load_that_is_not_finished() -> None:
+    cut = LoadSummary(CLOSED, None, (), None)
+    found = judge(BOTH, Origin.SIMULATED, (record(SERVER),), (summary(BATCH),), True, loads=(cut,))
+    (bad,) = [c for c in found.checks if not c.passed]
+    assert bad.name == "every trial ended"
+    assert CLOSED.trial_id in bad.finding
+    none = judge(ONLY, Origin.SIMULATED, (), (), False)
+    assert [c.finding for c in none.checks if not c.passed][1] == "no trial was run"
+
+
+def test_a_load_that_failed() -> None:
+    died = LoadSummary(CLOSED, TrialEnd(Outcome.SHARD_DIED, "signal 9"), (), None)
+    found = judge(ONLY, Origin.SIMULATED, (record(SERVER),), (), True, loads=(died,))
+    (bad,) = [c for c in found.checks if not c.passed]
+    assert "shard died: signal 9" in bad.finding
+
+
+def test_batches_that_no_socket_takes_beside_a_load() -> None:
+    refused = ended(BATCH, Outcome.REFUSED, "vLLM has no gRPC shards")
+    found = judge(BOTH, Origin.SIMULATED, (record(SERVER),), (refused,), True, loads=(load(BASE),))
+    assert found.checks[1].finding == "1 refused, 1 ok"
+
+
+def test_a_load_in_which_every_request_failed() -> None:
+    nothing = outcomes(connection_refused=200)(replace(BASE, e2e=None, ttft=None))
+    found = judge(ONLY, Origin.SIMULATED, (record(SERVER),), (), True, loads=(load(nothing),))
+    names = [c.name for c in found.checks if not c.passed]
+    assert names[:2] == ["no trial failed", "every load has answers"]
+    assert "at most 0.1% of the requests failed" in names
+    assert "batches" not in found.checks[1].remedy

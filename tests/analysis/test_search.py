@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.analysis.load_samples import MS, OPEN, OPEN_STAGE, Timing, request
+from tgi_bench.analysis.load_run import Found, StageSummary
+from tgi_bench.analysis.load_summary import summarise_load, summarise_stage
+from tgi_bench.analysis.search import Probe, found_so_far, met, next_probe
+from tgi_bench.observation import Outcome, RequestOutcome, TrialEnd
+from tgi_bench.plan.load_trial import Find, Slo, Sought
+
+RATE = Find(Sought.MAX_RATE, 4.0, 0.5, 64.0, 0.05, 1)
+STREAMS = Find(Sought.MAX_CONCURRENCY, 8, 1, 512, 0.05, 1)
+
+
+def run(find: Find, answer: Callable[[float], bool]) -> tuple[Found, list[Probe]]:
+    probes: list[Probe] = []
+    for _ in range(10_000):
+        step = next_probe(find, probes)
+        if isinstance(step, Found):
+            return step, probes
+        probes.append(Probe(step, answer(step)))
+    raise AssertionError("the search does not end")
+
+
+def below(threshold: float) -> Callable[[float], bool]:
+    return lambda value: value <= threshold
+
+
+@pytest.mark.parametrize(
+    ("find", "threshold", "tried"),
+    [
+        (STREAMS, 21, [8, 16, 32, 24, 20, 22, 21]),
+        (STREAMS, 3, [8, 4, 2, 3]),
+        (STREAMS, 0, [8, 4, 2, 1]),
+        (STREAMS, 1, [8, 4, 2, 1]),
+        (replace(STREAMS, highest=20), 100, [8, 16, 20]),
+        (replace(STREAMS, start=30, highest=20), 100, [20]),
+        (replace(STREAMS, lowest=3), 3, [8, 4, 3]),
+        (replace(RATE, tolerance=0.3), 5, [4, 8, 5.657]),
+        (replace(RATE, tolerance=0.2), 5, [4, 8, 5.657, 4.757]),
+        (replace(RATE, lowest=3), 1, [4, 3]),
+    ],
+)
+def test_the_steps_by_hand(find: Find, threshold: float, tried: Sequence[float]) -> None:
+    _, probes = run(find, below(threshold))
+    assert [probe.value for probe in probes] == tried
+
+
+def test_answers_by_hand() -> None:
+    assert run(STREAMS, below(21))[0] == Found(21, 21, 22, True)
+    assert run(STREAMS, below(0))[0] == Found(None, None, 1, True)
+    assert run(STREAMS, below(10_000))[0] == Found(512, 512, None, True)
+    assert run(replace(RATE, tolerance=0.3), below(5))[0] == Found(4, 4, 5.657, True)
+
+
+@given(
+    st.sampled_from(Sought),
+    st.floats(0.01, 2000),
+    st.floats(1, 1000),
+    st.floats(0, 0.5),
+    st.integers(1, 4),
+)
+def test_any_threshold_is_bracketed(
+    sought: Sought, threshold: float, start: float, tolerance: float, repeats: int
+) -> None:
+    find = Find(sought, start, 1, 1000, tolerance, repeats)
+    found, probes = run(find, below(threshold))
+    assert found.done
+    assert found.value == found.low
+    assert max(Counter(probe.value for probe in probes).values()) <= repeats
+    assert all(1 <= probe.value <= 1000 for probe in probes)
+    if found.value is None:
+        assert threshold < 1
+        assert found.high == 1
+    elif found.high is None:
+        assert found.value == 1000 <= threshold
+    else:
+        assert found.value <= threshold < found.high
+        gap = found.high - found.value
+        whole = sought is Sought.MAX_CONCURRENCY
+        assert gap <= tolerance * found.high or (whole and gap == 1) or tolerance < 1e-12
+    if sought is Sought.MAX_CONCURRENCY:
+        assert all(probe.value == int(probe.value) for probe in probes)
+        assert len({probe.value for probe in probes}) <= 22
+
+
+@given(st.integers(0, 10_000), st.integers(1, 5), st.sampled_from(Sought))
+def test_a_noisy_answer_ends_within_its_repeats(seed: int, repeats: int, sought: Sought) -> None:
+    """Each probe is met with a chance that falls from 1 to 0 around 50."""
+    chance = random.Random(seed)
+    find = Find(sought, 5, 1, 1000, 0.02, repeats)
+    found, probes = run(find, lambda value: chance.random() < 50**4 / (50**4 + value**4))
+    assert max(Counter(probe.value for probe in probes).values()) <= repeats
+    assert found.done
+    for value in {probe.value for probe in probes}:
+        results = [probe.met for probe in probes if probe.value == value]
+        if value == found.low:
+            assert 2 * sum(results) > len(results)
+        if value == found.high:
+            assert 2 * sum(results) <= repeats
+    assert found == found_so_far(find, probes)
+
+
+def test_a_majority_is_tried_for_and_no_more() -> None:
+    three = replace(STREAMS, repeats=3)
+    assert next_probe(three, [Probe(8, True)]) == 8
+    assert next_probe(three, [Probe(8, True), Probe(8, False)]) == 8
+    assert next_probe(three, [Probe(8, True), Probe(8, True)]) == 16
+    two = replace(STREAMS, repeats=2)
+    assert next_probe(two, [Probe(8, False)]) == 4
+    assert next_probe(two, [Probe(8, True), Probe(8, False)]) == 4
+    assert next_probe(two, [Probe(8, True)] * 2 + [Probe(8, False)] * 9) == 16
+
+
+def test_probes_of_other_values_are_left_alone() -> None:
+    assert next_probe(STREAMS, [Probe(7, False), Probe(8, True)]) == 16
+
+
+def test_a_search_that_was_cut_off_keeps_its_bracket() -> None:
+    assert found_so_far(STREAMS, []) == Found(None, None, None, False)
+    assert found_so_far(STREAMS, [Probe(8, True)]) == Found(8, 8, None, False)
+    probes = [Probe(8, True), Probe(16, True), Probe(32, False), Probe(24, True)]
+    assert found_so_far(STREAMS, probes) == Found(24, 24, 32, False)
+    half = replace(STREAMS, repeats=3)
+    assert found_so_far(half, [*[Probe(8, True)] * 2, Probe(16, False)]) == Found(8, 8, None, False)
+
+
+TRIAL = replace(OPEN, find=RATE, slos=(Slo("ttft_mean", 50 * MS),))
+
+
+def stage_of(ttft_ms: int, failing: int = 0, answered_share: float = 1.0) -> StageSummary:
+    """10/s for 10 s."""
+    seen = [request(i, Timing(i * 100 * MS, ttft_ms * MS)) for i in range(100)]
+    for i in range(failing):
+        seen[i] = replace(seen[i], outcome=RequestOutcome.SERVER_ERROR, reason="no")
+    summary = summarise_stage(TRIAL, OPEN_STAGE, seen)
+    rate = summary.requests_per_s
+    assert rate is not None
+    return replace(summary, requests_per_s=replace(rate, value=rate.value * answered_share))
+
+
+def test_what_meets_the_slos() -> None:
+    assert met(TRIAL, stage_of(50))
+    assert not met(TRIAL, stage_of(51))
+    assert met(TRIAL, stage_of(50, failing=1))
+    assert not met(TRIAL, stage_of(50, failing=2))
+    lenient = replace(TRIAL, slos=(*TRIAL.slos, Slo("success", 0.9)))
+    summary = summarise_stage(
+        lenient,
+        OPEN_STAGE,
+        [
+            request(
+                i,
+                Timing(i * 100 * MS, MS),
+                outcome=RequestOutcome.TIMEOUT if i < 9 else RequestOutcome.OK,
+            )
+            for i in range(100)
+        ],
+    )
+    assert summary.slos_met == ((1.0 * MS, True), (0.91, True))
+    assert met(lenient, summary)
+
+
+def test_what_is_undefined_is_not_met() -> None:
+    undefined = replace(TRIAL, slos=(Slo("ttft_p999", 50 * MS),))
+    seen = [request(i, Timing(i * 100 * MS, MS)) for i in range(100)]
+    summary = summarise_stage(undefined, OPEN_STAGE, seen)
+    assert summary.slos_met == ((None, None),)
+    assert not met(undefined, summary)
+    assert not met(undefined, summarise_stage(undefined, OPEN_STAGE, []))
+
+
+def test_a_rate_that_the_server_does_not_keep_up_with_is_not_met() -> None:
+    """Of 100 sends 30 may be unanswered by chance: 3 x sqrt(100)."""
+    assert met(TRIAL, stage_of(50, answered_share=0.71))
+    assert not met(TRIAL, stage_of(50, answered_share=0.69))
+
+
+def test_a_loads_summary_has_its_searchs_answer() -> None:
+    end = TrialEnd(Outcome.OK, "")
+    stages, requests = [], []
+    for index, (rate, ttft_ms) in enumerate([(4.0, 10), (8.0, 60)]):
+        seen = [request(i, Timing(i * 100 * MS, ttft_ms * MS), stage=index) for i in range(100)]
+        stages.append(replace(OPEN_STAGE, index=index, rate_per_s=rate))
+        requests += seen
+    cut = summarise_load(TRIAL, stages, requests, None)
+    assert cut.found == Found(4.0, 4.0, 8.0, False)
+    wide = replace(TRIAL, find=replace(RATE, tolerance=0.5))
+    assert summarise_load(wide, stages, requests, end).found == Found(4.0, 4.0, 8.0, True)
+    assert summarise_load(OPEN, stages, requests, end).found is None

@@ -1,0 +1,174 @@
+"""`tgi-bench load`'s options: the experiment that they stand for, and what is said of bad ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from tgi_bench.cli.load_command import load_plan_of, load_tree
+from tgi_bench.cli.load_options import LoadOptions, load_options
+from tgi_bench.errors import ExperimentError
+from tgi_bench.plan.experiment_text import load
+from tgi_bench.plan.load_trial import ClosedLoop, LogNormal, OpenLoop, Uniform
+from tgi_bench.plan.plan import AttachOptions, LauncherKind
+
+URL = "http://h:80"
+
+
+def typed(*words: str) -> LoadOptions:
+    """The options of a command line, through click."""
+    found: list[LoadOptions] = []
+
+    @click.command()
+    @load_options
+    @click.option("--results", default="r")
+    def command(options: LoadOptions, results: str) -> None:
+        assert results == "r"
+        found.append(options)
+
+    done = CliRunner().invoke(command, [URL, *words])
+    assert done.exit_code == 0, done.output
+    return found[0]
+
+
+def refusal(*words: str) -> str:
+    with pytest.raises(ExperimentError) as caught:
+        load_plan_of(typed(*words))
+    assert caught.value.problems
+    return str(caught.value)
+
+
+def test_the_address_alone() -> None:
+    assert typed() == LoadOptions(URL)
+    experiment, plan = load_plan_of(typed())
+    (deployment,), (trial,) = plan.deployments, plan.load_trials
+    assert (plan.experiment, plan.model, plan.trials) == ("load", "auto", ())
+    assert (deployment.launcher, deployment.host) == (LauncherKind.ATTACH, AttachOptions(URL))
+    assert (trial.trial_id, trial.arrivals) == ("default/load-c1", ClosedLoop(1))
+    assert experiment.batches is None
+
+
+def test_everything_is_the_experiment_that_a_file_says() -> None:
+    options = typed(
+        *("--api", "chat", "--model", "org/m", "-r", "1,2.5", "-r", "4", "--arrivals", "gamma"),
+        *("--burstiness", "0.5", "--slo", "ttft_p99=500ms", "--slo", "success=99.9%"),
+        *("--prompt-tokens", "uniform:100,1000", "--output-tokens", "lognormal:300,0.8,1,900"),
+        *("--duration", "60s", "--requests", "1000", "--warmup", "10s", "--cooldown", "5"),
+        *("--until", "ttft_p99=2%", "--timeout", "30", "--api-key-env", "MY_KEY", "--seed", "7"),
+        *("--workers", "2", "--max-in-flight", "100", "--no-stream", "--insecure", "--name", "n"),
+    )
+    text = """
+experiment: n
+model: org/m
+server: {launcher: attach, url: "http://h:80", env: [MY_KEY]}
+load:
+  api: chat
+  rate: [1, 2.5, 4]
+  arrivals: gamma
+  burstiness: 0.5
+  slo: {ttft_p99: 500ms, success: 99.9%}
+  workload:
+    prompt_tokens: {uniform: [100, 1000]}
+    output_tokens: {lognormal: {median: 300, sigma: 0.8, lowest: 1, highest: 900}}
+    seed: 7
+  duration: 60s
+  requests: 1000
+  warmup: 10s
+  cooldown: 5
+  until: {metric: ttft_p99, ci: 2%}
+  request_timeout: 30
+  arrival_seed: 7
+  workers: 2
+  max_in_flight: 100
+  stream: false
+  verify_tls: false
+"""
+    experiment, plan = load_plan_of(options)
+    assert experiment == load(text, "e.yaml")
+    assert [t.arrivals for t in plan.load_trials] == [
+        OpenLoop(rate, (), t.arrivals.process, 0.5, 7)
+        for rate, t in zip((1.0, 2.5, 4.0), plan.load_trials, strict=True)
+        if isinstance(t.arrivals, OpenLoop)
+    ]
+    assert plan.load_trials[0].workload.prompt == Uniform(100, 1000)
+    assert plan.load_trials[0].workload.output == LogNormal(300.0, 0.8, 1, 900)
+
+
+def test_a_trace_and_a_search(tmp_path: Path) -> None:
+    file = tmp_path / "t.csv"
+    file.touch()
+    trace = typed("--trace-speed", "2", "--file", str(file), "--file-kind", "azure")
+    assert load_plan_of(trace)[1].load_trials[0].trial_id == "default/load-trace"
+    search = typed("--find", "max_concurrency", "--slo", "success=1")
+    assert load_plan_of(search)[1].load_trials[0].trial_id == "default/load-find-max_concurrency"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["-c", "0"], "--concurrency: must be at least 1, not 0"),
+        (["-c", "1,x"], "--concurrency: 1: must be an integer, not the string `x`"),
+        (["-c", "1.5"], "--concurrency: must be an integer, not `1.5`"),
+        (["-c", "1", "-r", "1"], "--rate: stands beside `concurrency`: give one of concurrency"),
+        (["-r", "-1"], "--rate: must be more than 0, not -1"),
+        (["-r", "1", "--seed", "x"], "--seed: must be an integer, not the string `x`"),
+        (["--api", "openai"], "--api: must be one of auto, tgi, completions, chat, not the string"),
+        (["--model", "a b"], "--model: must be one word"),
+        (["--name", "a/b"], "--name: must be a name of at most 100"),
+        (["--api-key-env", "a=b"], "--api-key-env: must be a list of names of environment"),
+        (["--slo", "ttft_p98=1s"], "--slo: ttft_p98: `ttft_p98` is no metric: write one of"),
+        (["--slo", "ttft_p99"], "--slo ttft_p99: write it as ttft_p99=500ms"),
+        (["--slo", "success=1", "--slo", "success=1"], "--slo success=1: gives success twice"),
+        (["--until", "2%"], "--until 2%: write it as ttft_p99=2%"),
+        (["--until", "ttft_p99=x"], "--until: ci: must be a share such as 2% or 0.02, not `x`"),
+        (["--find", "max_rate"], "--find: needs `slo`"),
+        (["--find", "most", "--slo", "success=1"], "--find: most: is no key here; allowed: max_ra"),
+        (["--prompt-tokens", "many"], "--prompt-tokens: must be a number of tokens from 1 to"),
+        (
+            ["--prompt-tokens", "unifrom:1,2"],
+            "--prompt-tokens unifrom:1,2: `unifrom` is no distribution: one of uniform, normal, "
+            "lognormal, values; did you mean `uniform`?",
+        ),
+        (
+            ["--output-tokens", "normal:5"],
+            "--output-tokens normal:5: write normal:mean,deviation, or with the bounds "
+            "mean,deviation,lowest,highest",
+        ),
+        (["--output-tokens", "uniform:5"], "--output-tokens: uniform: must hold at least 2 values"),
+        (["--output-tokens", "values:1,a"], "--output-tokens: values.1: must be an integer, not"),
+        (["--file", "x.json"], "--file-kind: is missing, and the name does not tell: one of"),
+        (["--file", ""], "--file: "),
+        (["--file-kind", "csv"], "--file-kind: is read with --file only"),
+        (["--trace-speed", "0"], "--trace-speed: speed: must be more than 0, not 0"),
+        (["--trace-speed", "1"], "--trace-speed: needs a file with times"),
+        (["--warmup", "10"], "--warmup: is a number of requests, but a time ends the load"),
+        (["--duration", "0"], "--duration: must be more than 0, not `0`"),
+        (["--timeout", "soon"], "--timeout: must be a duration such as"),
+        (["--burstiness", "2"], "--burstiness: is read with `rate`"),
+        (["--workers", "9999"], "--workers: must be at most 256, not 9999"),
+    ],
+)
+def test_problems_are_said_of_their_options(words: list[str], message: str) -> None:
+    said = refusal(*words)
+    assert said.startswith(message), said
+    assert " load." not in f" {said}"
+
+
+def test_a_bad_address() -> None:
+    with pytest.raises(ExperimentError) as caught:
+        load_plan_of(LoadOptions("ftp://h"))
+    assert str(caught.value) == (
+        "URL: `ftp://h` is no address of a server; write it as http://host:port"
+    )
+
+
+def test_what_was_not_given_is_not_in_the_tree() -> None:
+    assert load_tree(LoadOptions(URL)) == {
+        "experiment": "load",
+        "model": "auto",
+        "server": {"launcher": "attach", "url": URL},
+        "load": {"concurrency": 1},
+    }

@@ -1,0 +1,57 @@
+"""Asks, abilities and answers that the tests of the dialects share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tgi_bench.drive.answer import Answer
+from tgi_bench.drive.reading import Abilities, Ask
+from tgi_bench.observation import RequestOutcome
+from tgi_bench.plan.load_trial import Spoken
+from tgi_bench.plan.sampling import Sampling
+
+GREEDY = Sampling(False, None, None, None, None, None, False)
+ASK = Ask(prompt="a b", messages=(), prompt_tokens=2, output_tokens=3)
+EVENT_STREAM = "text/event-stream"
+JSON = "application/json"
+
+
+def able(
+    spoken: Spoken,
+    engine: str = "",
+    *,
+    truncates: bool = False,
+    ignores_eos: str | None = None,
+    usage: bool = False,
+    tokenize_path: str | None = None,
+) -> Abilities:
+    return Abilities(spoken, "m", engine, truncates, tokenize_path, ignores_eos, usage, None)
+
+
+TGI = able(Spoken.TGI, "tgi", truncates=True)
+COMPLETIONS = able(Spoken.COMPLETIONS, usage=True)
+CHAT = able(Spoken.CHAT, usage=True)
+
+
+def answer(
+    *pieces: bytes | tuple[int, bytes],
+    kind: str | None = EVENT_STREAM,
+    status: int | None = 200,
+    headers: Iterable[tuple[str, str]] = (),
+    failure: RequestOutcome | None = None,
+    reason: str = "",
+) -> Answer:
+    """Pieces arrive at 1, 2, ...; the body ends at 99."""
+    said = [*headers, *([] if kind is None else [("content-type", kind)])]
+    return Answer(
+        status=status,
+        headers=tuple((name.encode(), value.encode()) for name, value in said),
+        pieces=tuple(
+            piece if isinstance(piece, tuple) else (at, piece)
+            for at, piece in enumerate(pieces, start=1)
+        ),
+        head_ns=None if status is None else 0,
+        ended_ns=99,
+        failure=failure,
+        reason=reason,
+    )

@@ -1,0 +1,218 @@
+"""What servers are found to be able to do."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from tests.drive.fake_engines import Engine, serve
+from tests.server.router import serving
+from tgi_bench.drive.abilities import Asking, find_out
+from tgi_bench.drive.reading import Abilities
+from tgi_bench.errors import InputError
+from tgi_bench.plan.load_trial import Spoken
+from tgi_bench.server.config import Version
+
+
+def found(
+    engine: Engine, spoken: Spoken = Spoken.AUTO, model: str | None = None, name: str = ""
+) -> Abilities:
+    with serve(engine) as url:
+        return find_out(url, name, spoken, model, Asking())
+
+
+@pytest.mark.parametrize(
+    ("version", "tokenizes"), [((0, 9, 4), False), ((2, 0, 4), True), ((3, 3, 7), True)]
+)
+@pytest.mark.parametrize("spoken", [Spoken.AUTO, Spoken.TGI])
+def test_tgi(version: Version, tokenizes: bool, spoken: Spoken) -> None:
+    with serving.serve(version) as served:
+        able = find_out(served.url, "", spoken, None, Asking())
+    assert able == Abilities(
+        spoken=Spoken.TGI,
+        model="",
+        engine="tgi",
+        truncates=True,
+        tokenize_path="/tokenize" if tokenizes else None,
+        ignores_eos=None,
+        usage=False,
+        max_input_tokens=20,
+    )
+
+
+@pytest.mark.parametrize("spoken", [Spoken.COMPLETIONS, Spoken.CHAT])
+def test_openai_api_of_tgi(spoken: Spoken) -> None:
+    with serving.serve((3, 3, 7)) as served:
+        able = find_out(served.url, "tgi", spoken, "any", Asking())
+    assert able == Abilities(spoken, "tgi", "tgi", False, "/tokenize", None, True, 20)
+
+
+def test_tgi_without_the_openai_api() -> None:
+    with (
+        serving.serve((0, 9, 4)) as served,
+        pytest.raises(InputError, match=r"/v1/completions is not there: HTTP 404"),
+    ):
+        find_out(served.url, "", Spoken.COMPLETIONS, None, Asking())
+
+
+def test_vllm() -> None:
+    able = found(Engine(cuts=True))
+    assert able == Abilities(
+        spoken=Spoken.COMPLETIONS,
+        model="served",
+        engine="vllm",
+        truncates=True,
+        tokenize_path="/tokenize",
+        ignores_eos="ignore_eos",
+        usage=True,
+        max_input_tokens=99,
+    )
+
+
+def test_a_server_that_ignores_what_it_does_not_know_does_not_cut() -> None:
+    able = found(Engine(owner="somebody", cuts=False))
+    assert (able.engine, able.truncates, able.usage) == ("", False, True)
+
+
+@pytest.mark.parametrize("cuts", [True, False])
+def test_chat(cuts: bool) -> None:
+    able = found(Engine(cuts=cuts), Spoken.CHAT)
+    assert (able.spoken, able.truncates) == (Spoken.CHAT, cuts)
+
+
+def test_auto_falls_back_to_chat() -> None:
+    able = found(Engine(statuses={"/v1/completions": 404}))
+    assert able.spoken is Spoken.CHAT
+
+
+def test_no_usage_chunk() -> None:
+    able = found(Engine(cuts=True, usage=False))
+    assert (able.usage, able.truncates, able.ignores_eos) == (False, False, "ignore_eos")
+
+
+@pytest.mark.parametrize(
+    ("refuses", "usage", "truncates", "ignores_eos"),
+    [
+        ({"truncate_prompt_tokens"}, True, False, "ignore_eos"),
+        ({"ignore_eos"}, True, True, "min_tokens"),
+        ({"ignore_eos", "min_tokens"}, True, True, None),
+        ({"stream_options"}, False, False, "ignore_eos"),
+        (
+            {"stream_options", "ignore_eos", "min_tokens", "truncate_prompt_tokens"},
+            False,
+            False,
+            None,
+        ),
+    ],
+)
+def test_keys_that_are_refused(
+    refuses: set[str], usage: bool, truncates: bool, ignores_eos: str | None
+) -> None:
+    able = found(Engine(owner="", cuts=True, refuses=frozenset(refuses)))
+    assert (able.usage, able.truncates, able.ignores_eos) == (usage, truncates, ignores_eos)
+
+
+@pytest.mark.parametrize(
+    ("engine", "name", "most"),
+    [
+        (Engine(owner="sglang"), "sglang", 99),
+        (
+            Engine(
+                owner="llamacpp",
+                gets={"/props": {"default_generation_settings": {"n_ctx": 4096}}},
+            ),
+            "llamacpp",
+            4095,
+        ),
+        (Engine(owner="x", gets={"/get_model_info": {"model_path": "m"}}), "sglang", 99),
+        (Engine(owner="x", gets={"/version": {"version": "0.9.1"}}), "vllm", 99),
+        (Engine(owner="x"), "", 99),
+    ],
+)
+def test_engines_are_told_apart(engine: Engine, name: str, most: int) -> None:
+    able = found(engine)
+    assert (able.engine, able.max_input_tokens) == (name, most)
+
+
+def test_a_named_engine_is_not_asked_for() -> None:
+    assert found(Engine(owner="somebody"), name="sglang").engine == "sglang"
+
+
+@pytest.mark.parametrize(
+    ("models", "asked", "name"),
+    [
+        (("a",), None, "a"),
+        (("a",), "a", "a"),
+        (("a",), "/models/a", "a"),
+        (("a", "b"), None, "a"),
+        (("a", "b"), "b", "b"),
+        ((), "c", "c"),
+        ((), None, ""),
+    ],
+)
+def test_the_models_name(models: tuple[str, ...], asked: str | None, name: str) -> None:
+    assert found(Engine(models=models), model=asked).model == name
+
+
+def test_a_model_that_is_not_served() -> None:
+    with pytest.raises(InputError, match="does not serve c; it serves a, b"):
+        found(Engine(models=("a", "b")), model="c")
+
+
+def test_a_key_is_sent_and_needed() -> None:
+    engine = Engine(key="k")
+    with serve(engine) as url:
+        able = find_out(url, "", Spoken.AUTO, None, Asking((("Authorization", "Bearer k"),)))
+        assert able.spoken is Spoken.COMPLETIONS
+        with pytest.raises(InputError, match="wants another API key: HTTP 401"):
+            find_out(url, "", Spoken.AUTO, None, Asking())
+
+
+@pytest.mark.parametrize(
+    ("engine", "spoken", "reason"),
+    [
+        (
+            Engine(statuses={"/v1/completions": 404, "/v1/chat/completions": 500}),
+            Spoken.AUTO,
+            "/v1/completions is not there: HTTP 404.*; .*chat/completions gave no token: HTTP 500",
+        ),
+        (Engine(statuses={"/v1/completions": 503}), Spoken.AUTO, "takes no request now: HTTP 503"),
+        (Engine(), Spoken.TGI, "/generate is not there: HTTP 404"),
+        (Engine(statuses={"/generate": 200}), Spoken.TGI, "/generate gave no token"),
+    ],
+)
+def test_servers_that_do_not_answer_as_asked(engine: Engine, spoken: Spoken, reason: str) -> None:
+    with pytest.raises(InputError, match=reason) as caught:
+        found(engine, spoken)
+    assert "\n" not in str(caught.value)
+
+
+def test_nobody_listens() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with pytest.raises(InputError, match=r"/info does not answer: .*refused"):
+        find_out(f"http://127.0.0.1:{port}", "", Spoken.AUTO, None, Asking())
+
+
+def test_a_server_that_says_nothing() -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(InputError, match=r"/info did not answer within 0\.1 s"):
+            find_out(url, "", Spoken.AUTO, None, Asking(timeout_s=0.1))
+
+
+@pytest.mark.parametrize("url", ["ftp://x", "x", "http://", "http://[x"])
+def test_no_url(url: str) -> None:
+    with pytest.raises(InputError):
+        find_out(url, "", Spoken.AUTO, None, Asking())
+
+
+@pytest.mark.parametrize("key", ["Bearer secret\r\nx: y", "Bearer secret\u20ac"])
+def test_a_key_that_cannot_be_sent_is_not_shown(key: str) -> None:
+    with pytest.raises(InputError, match="the value of the header Authorization") as caught:
+        find_out("http://x", "", Spoken.AUTO, None, Asking((("Authorization", key),)))
+    assert "secret" not in str(caught.value)

@@ -1,0 +1,266 @@
+"""Prompts of an exact number of tokens, by the server's counts and by a tokenizer file."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+from tests.drive.asks import GREEDY, able
+from tests.drive.fake_engines import Engine, serve
+from tgi_bench.drive.abilities import find_out
+from tgi_bench.drive.control import Asking
+from tgi_bench.drive.exact_prompts import Fitting, Source, fit, fitting
+from tgi_bench.drive.tokenizer_file import TokenizerFile
+from tgi_bench.drive.word_tokens import learn
+from tgi_bench.errors import InputError
+from tgi_bench.plan.load_trial import (
+    ClosedLoop,
+    Extent,
+    FileKind,
+    Fixed,
+    LoadTrial,
+    SharedPrefix,
+    Spoken,
+    Workload,
+    WorkloadFile,
+)
+from tgi_bench.plan.prompts import WORDS
+
+TRIAL = LoadTrial(
+    trial_id="d/load-c1",
+    deployment_id="d",
+    spoken=Spoken.AUTO,
+    stream=True,
+    workload=Workload(Fixed(32), Fixed(4), None, None, None, 0),
+    arrivals=ClosedLoop(1),
+    extent=Extent(None, 8, 0, 0, 0, 0, None),
+    slos=(),
+    find=None,
+    sampling=GREEDY,
+    request_timeout_ns=10**10,
+    max_in_flight=None,
+    workers=None,
+    tokenizer=None,
+    verify=True,
+)
+SHARED = replace(TRIAL, workload=replace(TRIAL.workload, shared_prefix=SharedPrefix(8, 2)))
+
+
+def texts(words: int, count: int = 20) -> list[str]:
+    draw = Random(7)
+    return [" ".join(draw.choices(WORDS, k=words)) for _ in range(count)]
+
+
+def counts_by(costs: Mapping[str, int], asked: list[int], added: int = 1) -> Source:
+    def counts(prompts: Sequence[str]) -> list[int]:
+        asked.append(len(prompts))
+        return [added + sum(costs.get(w, 1) for w in p.split()) for p in prompts]
+
+    return Source(counts, "a table")
+
+
+LONG = {word: 2 for word in WORDS if len(word) >= 8} | {"map": 3}
+
+
+def test_words_are_learned_in_few_questions() -> None:
+    asked: list[int] = []
+    words = learn(counts_by(LONG, asked).counts)
+    assert words.mid == {word: LONG.get(word, 1) for word in WORDS}
+    assert words.head == {word: 1 + LONG.get(word, 1) for word in WORDS}
+    assert asked[:2] == [len(WORDS), 1]
+    assert sum(asked) < 2 * len(WORDS)
+
+
+@pytest.mark.parametrize("tokens", [2, 3, 8, 33, 512])
+def test_fitted_to_the_token(tokens: int) -> None:
+    source = counts_by(LONG, [])
+    words = learn(source.counts)
+    for text in texts(tokens):
+        fitted = words.fitted(text, tokens)
+        least = words.head[text.split()[0]]
+        assert source.counts([fitted]) == [max(tokens, least)] == [words.count(fitted)]
+        assert fitted.split()[0] == text.split()[0]
+
+
+def test_a_text_of_other_words_stays() -> None:
+    words = learn(counts_by(LONG, []).counts)
+    assert words.fitted("no such words", 2) == "no such words"
+    assert words.fitted("", 2) == ""
+    assert words.count("no such words") is None
+    assert words.count("") is None
+
+
+def seen_by(source: Source, beside: int, wrong: int = 0) -> object:
+    numbers = iter((0, wrong))
+    return lambda text: source.counts([text])[0] + beside + next(numbers)
+
+
+@pytest.mark.parametrize(
+    ("spoken", "beside", "wrong", "how"),
+    [
+        (Spoken.COMPLETIONS, 0, 0, "words counted by a table; checked with the server"),
+        (
+            Spoken.CHAT,
+            9,
+            0,
+            "words counted by a table, 9 more added by the server; checked with the server",
+        ),
+        (
+            Spoken.CHAT,
+            9,
+            1,
+            "not exact: words counted by a table, 9 more added by the server; the server saw 107 "
+            "tokens where 106 were expected",
+        ),
+        (
+            Spoken.COMPLETIONS,
+            -1,
+            0,
+            "not exact: words counted by a table; the server saw 1 fewer than they have",
+        ),
+    ],
+)
+def test_what_the_server_adds(spoken: Spoken, beside: int, wrong: int, how: str) -> None:
+    source = counts_by(LONG, [])
+    made = fit(able(spoken), source, seen_by(source, beside, wrong))  # type: ignore[arg-type]
+    assert (made.how, made.beside) == (how, beside)
+    (text,) = texts(40, 1)
+    assert source.counts([made.fitted(text, 40)]) == [40 - beside]
+    assert made.fitted(text, None) == text
+
+
+@pytest.mark.parametrize(
+    ("spoken", "how"),
+    [
+        (Spoken.COMPLETIONS, "words counted by a table; not checked, for the server does not say"),
+        (Spoken.CHAT, "not exact: words counted by a table, but the server does not say what its"),
+    ],
+)
+def test_a_server_that_does_not_say(spoken: Spoken, how: str) -> None:
+    assert fit(able(spoken), counts_by({}, []), lambda text: None).how.startswith(how)
+
+
+def test_nobody_counts() -> None:
+    made = fit(able(Spoken.CHAT), None, lambda text: 1)
+    assert made.how.startswith("not exact: a word for each token")
+    assert made.fitted("a b", 1) == "a b"
+
+
+def test_a_tokenizer_that_joins_words() -> None:
+    pairs = Source(lambda prompts: [(len(p.split()) + 1) // 2 for p in prompts], "pairs")
+    made = fit(able(Spoken.COMPLETIONS), pairs, lambda text: 1)
+    assert made == Fitting("not exact: a word for each token, for pairs does not count words")
+
+
+def test_a_tokenizer_whose_texts_are_not_their_words() -> None:
+    def counts(prompts: Sequence[str]) -> list[int]:
+        return [len(p.split()) + (len(p.split()) == 97) for p in prompts]
+
+    made = fit(able(Spoken.COMPLETIONS), Source(counts, "x"), lambda text: 1)
+    assert made.how == "not exact: words counted by x, but a text has other tokens than its words"
+
+
+@pytest.mark.parametrize(
+    ("engine", "spoken", "how"),
+    [
+        (Engine(), Spoken.COMPLETIONS, "words counted by the server's /tokenize; checked"),
+        (Engine(owner="sglang"), Spoken.COMPLETIONS, "words counted by the server's /tokenize;"),
+        (Engine(), Spoken.CHAT, "words counted by the server's /tokenize, 5 more added"),
+        (Engine(owner="llamacpp"), Spoken.CHAT, "words counted by the server's /tokenize, 5"),
+        (Engine(owner="x", counts=False), Spoken.CHAT, "not exact: a word for each token"),
+        (Engine(cuts=True), Spoken.CHAT, "cut by the server to the tokens asked"),
+    ],
+)
+def test_with_a_server(engine: Engine, spoken: Spoken, how: str) -> None:
+    with serve(engine) as url:
+        found = find_out(url, "", spoken, None, Asking())
+        made = fitting(url, found, Asking(), TRIAL)
+    assert made.how.startswith(how)
+    assert made.count is None
+    if made.words is not None:
+        for text in texts(32):
+            added = engine.template if spoken is Spoken.CHAT else 0
+            assert engine.tokens(made.fitted(text, 32)) + added == 32
+
+
+def test_shared_heads_are_not_left_to_the_cut() -> None:
+    engine = Engine(cuts=True)
+    with serve(engine) as url:
+        found = find_out(url, "", Spoken.COMPLETIONS, None, Asking())
+        made = fitting(url, found, Asking(), SHARED)
+    assert made.how == "words counted by the server's /tokenize; checked with the server"
+
+
+@pytest.mark.parametrize("kind", [FileKind.JSONL, FileKind.SHAREGPT])
+def test_texts_of_a_file_stay(kind: FileKind) -> None:
+    workload = replace(TRIAL.workload, prompt=None, file=WorkloadFile("f", kind, False))
+    made = fitting("http://x", able(Spoken.CHAT), Asking(), replace(TRIAL, workload=workload))
+    assert made == Fitting("texts of the file, as they are")
+
+
+@pytest.fixture
+def tokenizer_file(tmp_path: Path) -> Path:
+    """Words whole or in letters, after <s>; it says that texts are cut to 4 tokens."""
+    vocabulary = {"<s>": 0, "[UNK]": 1} | {w: 2 + at for at, w in enumerate(WORDS)}
+    for letter in "abcdefghijklmnopqrstuvwxyz":
+        vocabulary.setdefault(letter, len(vocabulary))
+        vocabulary.setdefault(f"##{letter}", len(vocabulary))
+    del vocabulary["time"]
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", 0)]
+    )
+    tokenizer.enable_truncation(4)
+    tokenizer.enable_padding(length=9)
+    path = tmp_path / "tokenizer.json"
+    tokenizer.save(str(path))
+    return path
+
+
+def test_a_tokenizer_file(tokenizer_file: Path) -> None:
+    for path in (tokenizer_file, tokenizer_file.parent):
+        file = TokenizerFile(str(path))
+        assert file.prompt_counts(["way", "way time way", "a b c d e f"]) == [2, 7, 7]
+        assert file.count("way time way") == 6
+    words = learn(file.prompt_counts)
+    assert (words.head["time"], words.mid["time"], words.mid["way"]) == (5, 4, 1)
+
+
+def test_a_load_with_a_tokenizer_file(tokenizer_file: Path) -> None:
+    trial = replace(TRIAL, tokenizer=str(tokenizer_file))
+    engine = Engine(owner="x", counts=False)
+    with serve(engine) as url:
+        found = find_out(url, "", Spoken.COMPLETIONS, None, Asking())
+        made = fitting(url, found, Asking(), trial)
+    assert made.how.startswith("not exact: words counted by the tokenizer of ")
+    assert made.count is not None
+    assert made.count("way day") == 2
+
+
+def test_no_tokenizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match="there is no file"):
+        TokenizerFile(str(tmp_path / "no.json"))
+    with pytest.raises(InputError, match=r"there is no file .*tokenizer\.json"):
+        TokenizerFile(str(tmp_path))
+    path = tmp_path / "tokenizer.json"
+    path.write_text("{}")
+    with pytest.raises(InputError, match="is no tokenizer"):
+        TokenizerFile(str(path))
+
+    before = builtins.__import__
+
+    def without(name: str, *rest: object) -> object:
+        if name == "tokenizers":
+            raise ImportError(name)
+        return before(name, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(InputError, match="pip install tokenizers"):
+        TokenizerFile(str(path))

@@ -1,0 +1,246 @@
+"""Each fault gives one classified record, and the other streams of the same load go on unharmed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.drive import faulty_server
+from tests.drive.faulty_server import BEHAVIOURS, FaultyServer
+from tgi_bench.drive.load import run_stage
+from tgi_bench.drive.preparation import Prepared
+from tgi_bench.drive.reading import Abilities
+from tgi_bench.drive.stage_ask import Listener, StageAsk
+from tgi_bench.observation import LoadStage, RequestObservation, RequestOutcome
+from tgi_bench.plan.load_trial import ClosedLoop, Extent, Fixed, LoadTrial, Spoken, Workload
+from tgi_bench.plan.sampling import Sampling
+
+TOKENS = 5
+OK = RequestOutcome.OK
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """tokens: that came before the fault, and are kept. reason: a part of it."""
+
+    outcome: RequestOutcome
+    tokens: int
+    status: int | None = 200
+    reason: str = ""
+
+
+EXPECTED = {
+    "keep_alive_comments": Expected(OK, 5),
+    "one_byte_at_a_time": Expected(OK, 5),
+    "split_anywhere": Expected(OK, 5),
+    "several_events_a_read": Expected(OK, 5),
+    "several_events_a_chunk": Expected(OK, 5),
+    "identity_body": Expected(OK, 5),
+    "until_close": Expected(OK, 5),
+    "interim": Expected(OK, 5),
+    "more_after_the_end": Expected(OK, 5),
+    "big_event": Expected(OK, 5),
+    "reset_before_answer": Expected(
+        RequestOutcome.CONNECTION_RESET, 0, None, "Connection reset by peer"
+    ),
+    "reset_in_event": Expected(RequestOutcome.CONNECTION_RESET, 1, 200, "Connection reset by peer"),
+    "closes_before_answer": Expected(
+        RequestOutcome.CONNECTION_RESET, 0, None, "closed the connection before it answered"
+    ),
+    "closes_in_event": Expected(RequestOutcome.INCOMPLETE, 1, 200, "the connection ended"),
+    "early_end": Expected(RequestOutcome.INCOMPLETE, 2, 200, "without generated_text"),
+    "never_answers": Expected(RequestOutcome.TIMEOUT, 0, None, "no answer within 1 s"),
+    "stops_sending": Expected(RequestOutcome.TIMEOUT, 2, 200, "not whole within 1 s"),
+    "endless_headers": Expected(RequestOutcome.PROTOCOL, 0, None, "the head is over"),
+    "endless_chunk_line": Expected(RequestOutcome.PROTOCOL, 0, 200, "a chunk's size line is over"),
+    "endless_trailers": Expected(RequestOutcome.PROTOCOL, 5, 200, "the trailers are over"),
+    "not_http": Expected(RequestOutcome.PROTOCOL, 0, None, "the status line begins 'SSH-2.0"),
+    "broken_chunk": Expected(RequestOutcome.PROTOCOL, 2, 200, "a chunk's data is followed by 'X'"),
+    "invalid_utf8": Expected(RequestOutcome.PROTOCOL, 1, 200, "UTF-8"),
+    "invalid_json": Expected(RequestOutcome.PROTOCOL, 1, 200, "JSON"),
+    "error_inside": Expected(RequestOutcome.SERVER_ERROR, 1, 200, "CUDA error"),
+    "overloaded_inside": Expected(RequestOutcome.OVERLOADED, 1, 200, "Model is overloaded"),
+    "too_many_requests": Expected(RequestOutcome.OVERLOADED, 0, 429, "Retry-After: 7"),
+    "unavailable": Expected(RequestOutcome.OVERLOADED, 0, 503, "Retry-After: Tue, 03 Mar 2026"),
+    "internal_error": Expected(RequestOutcome.HTTP_ERROR, 0, 500, "HTTP 500"),
+    "redirect": Expected(RequestOutcome.HTTP_ERROR, 0, 307, "redirects are not followed"),
+    "wrong_type": Expected(RequestOutcome.PROTOCOL, 0, 200, "text/html"),
+}
+
+
+def trial(requests: int, concurrency: int) -> LoadTrial:
+    return LoadTrial(
+        trial_id="faults/load",
+        deployment_id="faults",
+        spoken=Spoken.TGI,
+        stream=True,
+        workload=Workload(
+            prompt=Fixed(5),
+            output=Fixed(TOKENS),
+            file=None,
+            shared_prefix=None,
+            turns=None,
+            seed=0,
+        ),
+        arrivals=ClosedLoop(concurrency),
+        extent=Extent(None, requests, 0, 0, 0, 0, None),
+        slos=(),
+        find=None,
+        sampling=Sampling(False, None, None, None, None, None, False),
+        request_timeout_ns=1_000_000_000,
+        max_in_flight=None,
+        workers=1,
+        tokenizer=None,
+        verify=True,
+    )
+
+
+def prepared(url: str, asked: LoadTrial) -> Prepared:
+    """As `prepare` leaves it, without asking a server that may not answer."""
+    return Prepared(
+        trial=asked,
+        url=url,
+        host=urlsplit(url).netloc,
+        headers=(),
+        abilities=Abilities(
+            spoken=Spoken.TGI,
+            model="",
+            engine="tgi",
+            truncates=True,
+            tokenize_path=None,
+            ignores_eos=None,
+            usage=False,
+            max_input_tokens=None,
+        ),
+        corpus=None,
+        count_tokens=None,
+        fitted=lambda text, tokens: text,
+        details=(),
+    )
+
+
+def load(url: str, asked: LoadTrial) -> tuple[LoadStage, list[RequestObservation]]:
+    seen: list[RequestObservation] = []
+
+    def record(observations: Sequence[RequestObservation]) -> None:
+        seen.extend(observations)
+
+    listener = Listener(record=record, progress=lambda progress: None)
+    stage = run_stage(prepared(url, asked), StageAsk(0, 0, asked.arrivals), listener)
+    return stage, sorted(seen, key=lambda one: one.request_index)
+
+
+@dataclass(frozen=True, slots=True)
+class Mixed:
+    """One load in which each second request met one of EXPECTED, in turn."""
+
+    requests: int
+    seen: list[RequestObservation]
+    shown: dict[int, str]
+
+
+@pytest.fixture(scope="module")
+def mixed() -> Mixed:
+    order = [name for odd in EXPECTED for name in (odd, "well")]
+    with FaultyServer() as server:
+        server.behaviours(order)
+        asked = trial(requests=2 * len(order), concurrency=16)
+        _, seen = load(server.url, asked)
+        shown = {int(name.partition("-")[2]): what for name, what in server.shown.items()}
+    return Mixed(2 * len(order), seen, shown)
+
+
+def test_every_behaviour_has_its_outcome() -> None:
+    assert set(EXPECTED) | {"well"} == set(BEHAVIOURS)
+
+
+def test_one_record_a_request(mixed: Mixed) -> None:
+    assert [one.request_index for one in mixed.seen] == list(range(mixed.requests))
+    assert set(mixed.shown) == set(range(mixed.requests))
+
+
+def test_the_other_streams_are_unharmed(mixed: Mixed) -> None:
+    others = [one for one in mixed.seen if mixed.shown[one.request_index] == "well"]
+    assert len(others) == mixed.requests // 2
+    assert {(one.outcome, one.output_tokens, one.reason) for one in others} == {(OK, TOKENS, "")}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_each_fault_is_classified(mixed: Mixed, name: str) -> None:
+    expected = EXPECTED[name]
+    met = [one for one in mixed.seen if mixed.shown[one.request_index] == name]
+    assert len(met) == 2
+    for one in met:
+        assert (one.outcome, one.status) == (expected.outcome, expected.status), one.reason
+        assert one.output_tokens == expected.tokens
+        assert expected.reason in one.reason
+        assert bool(one.reason) is (expected.outcome is not OK)
+        assert one.sent_ns is not None
+        assert one.intended_ns <= one.sent_ns <= one.ended_ns
+        assert list(one.event_ns) == sorted(one.event_ns)
+
+
+def test_events_of_one_read_say_so(mixed: Mixed) -> None:
+    shared = {
+        mixed.shown[one.request_index]: one.shared_reads for one in mixed.seen if one.shared_reads
+    }
+    assert shared["several_events_a_chunk"] == TOKENS - 1
+    assert shared["several_events_a_read"] == TOKENS - 1
+
+
+def assert_all(url: str, outcome: RequestOutcome, reason: str, verify: bool = True) -> None:
+    """A whole load in which every request ends so."""
+    asked = replace(trial(requests=4, concurrency=2), verify=verify)
+    _, seen = load(url, asked)
+    assert [one.request_index for one in seen] == [0, 1, 2, 3]
+    for one in seen:
+        assert one.outcome is outcome, one.reason
+        assert reason in one.reason
+        assert one.status is (200 if outcome is OK else None)
+
+
+def test_a_closed_port() -> None:
+    refused = RequestOutcome.CONNECTION_REFUSED
+    assert_all(faulty_server.refused_url(), refused, "Connection refused")
+
+
+def test_a_host_that_has_no_address() -> None:
+    assert_all(faulty_server.UNKNOWN_HOST_URL, RequestOutcome.DNS, "no-such-host.invalid")
+
+
+def test_a_certificate_that_does_not_verify() -> None:
+    with FaultyServer(tls=True) as server:
+        assert_all(server.url, RequestOutcome.TLS, "self-signed certificate")
+        assert server.shown == {}
+
+
+def test_a_certificate_that_need_not_verify() -> None:
+    with FaultyServer(tls=True) as server:
+        assert_all(server.url, OK, "", verify=False)
+
+
+def test_a_certificate_that_is_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(faulty_server.CERTIFICATE))
+    with FaultyServer(tls=True) as server:
+        assert_all(server.url, OK, "")
+
+
+def test_a_server_that_speaks_no_tls() -> None:
+    with FaultyServer() as server:
+        url = server.url.replace("http:", "https:")
+        assert_all(url, RequestOutcome.TLS, "")
+
+
+@pytest.mark.parametrize("name", ["reset_in_event", "closes_in_event", "early_end", "not_http"])
+def test_faults_over_tls(name: str) -> None:
+    expected = EXPECTED[name]
+    with FaultyServer(tls=True) as server:
+        server.behaviours((name, "well"))
+        _, seen = load(server.url, replace(trial(requests=6, concurrency=2), verify=False))
+        for one in seen:
+            met = server.shown[f"0-{one.request_index}"]
+            assert one.outcome is (expected.outcome if met == name else OK), one.reason
+            assert one.output_tokens == (expected.tokens if met == name else TOKENS)

@@ -1,0 +1,456 @@
+"""The reports of loads: pages as golden files, JSON and CSV by their keys and columns."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from tests.analysis.samples import MS, OK, deployment
+from tests.report.example import simulated_run
+from tests.report.load_example import (
+    SLOS,
+    ended,
+    figure,
+    load_run,
+    mixed_run,
+    run_of,
+    search,
+    stage,
+    trial,
+)
+from tgi_bench.analysis.load_run import Found, LoadSummary
+from tgi_bench.analysis.run import DeploymentRecord, Origin, Run
+from tgi_bench.observation import Outcome, RequestOutcome, TrialEnd
+from tgi_bench.plan.load_trial import (
+    METRICS,
+    Arrivals,
+    ClosedLoop,
+    Empirical,
+    Extent,
+    FileKind,
+    Fixed,
+    Length,
+    LogNormal,
+    Normal,
+    OpenLoop,
+    Process,
+    RatePart,
+    SharedPrefix,
+    Slo,
+    Spoken,
+    TraceTimes,
+    Turns,
+    Uniform,
+    Until,
+    Workload,
+    WorkloadFile,
+)
+from tgi_bench.report import load_words as words
+from tgi_bench.report.documents import LOAD_CSV_HEADERS, as_csv, as_json, documents, loads_csv
+from tgi_bench.report.index import COMMAND
+from tgi_bench.report.load_group import groups
+
+S = 1_000 * MS
+SERVER = deployment(1).deployment_id
+
+
+def test_golden_reports_of_loads(golden: Callable[[str, str], None]) -> None:
+    run = load_run()
+    pages = documents(run)
+    assert list(pages) == ["report.md", "num_shard-1.md", "num_shard-2.md"]
+    for name, text in pages.items():
+        golden(f"loads_{name}", text)
+    golden("loads_run.json", as_json(run))
+    golden("loads_run.csv", loads_csv(run))
+
+
+def test_golden_page_of_batches_and_a_load(golden: Callable[[str, str], None]) -> None:
+    golden("mixed_num_shard-1.md", documents(mixed_run())["num_shard-1.md"])
+
+
+@pytest.mark.parametrize("run", [load_run(), mixed_run()])
+def test_no_cell_is_blank_and_rows_are_aligned(run: Run) -> None:
+    for text in documents(run).values():
+        assert "\n\n\n" not in text
+        assert text.endswith("\n")
+        for above, line in pairwise(text.splitlines()):
+            if line.startswith("|"):
+                assert all(c.strip() for c in line.replace("\\|", "").strip("|").split("|"))
+                if above.startswith("|"):
+                    assert len(above) == len(line)
+
+
+def test_a_page_of_loads_only_has_no_batches() -> None:
+    page = documents(load_run())["num_shard-1.md"]
+    for absent in ("Tensor Parallel", "# Runs", "Sequence Length", "Decode (token)", "OOM"):
+        assert absent not in page
+    assert page.count("- **-**: undefined, or not given.") == 1
+
+
+def test_a_page_of_both_has_batches_first() -> None:
+    page = documents(mixed_run())["num_shard-1.md"]
+    assert page.index("# Tensor Parallel") < page.index("# Load over HTTP")
+    assert "- **Decode (token)**" in page
+    assert "- **TTFT**" in page
+    assert page.count("- **-**") == 1
+    other = documents(mixed_run())["num_shard-2.md"]
+    assert "# Load over HTTP" not in other
+
+
+def test_a_closed_and_an_open_loop_say_what_they_are() -> None:
+    page = documents(load_run())["num_shard-1.md"]
+    assert "closed loop: the next send waits, so a slow server is asked less often" in page
+    assert page.count("open loop: sends follow a schedule whatever happens") == 2
+
+
+def test_loads_that_differ_in_their_value_share_tables() -> None:
+    found = groups(load_run().loads)
+    assert [len(g.loads) for g in found] == [3, 1, 1, 1]
+    rates = [trial(SERVER, f"r{n}", OpenLoop(n, (), Process.POISSON, 1.0, 0)) for n in (1.0, 2.0)]
+    other = replace(rates[0], workload=Workload(Fixed(1), Fixed(1), None, None, None, 0))
+    kinds = [ended(t) for t in (*rates, other)]
+    assert [len(g.loads) for g in groups(kinds)] == [2, 1]
+    traces = [ended(trial(SERVER, f"t{n}", TraceTimes(n))) for n in (1, 2)]
+    assert [len(g.loads) for g in groups(traces)] == [1, 1]
+
+
+def _of_one(load: LoadSummary) -> Run:
+    return run_of([load], [DeploymentRecord(deployment(1), None, "")], Origin.MEASURED)
+
+
+def test_loads_without_figures() -> None:
+    asked = [trial(SERVER, f"load-c{n}", ClosedLoop(n)) for n in (1, 2, 3)]
+    failed = TrialEnd(Outcome.LAUNCH_FAILED, "too few GPUs")
+    loads = [
+        LoadSummary(asked[0], None, (stage(asked[0], 1, 100, 50),), None),
+        LoadSummary(asked[1], failed, (), None),
+        LoadSummary(asked[2], failed, (), None),
+    ]
+    run = run_of(loads, [DeploymentRecord(deployment(1), None, "")], Origin.MEASURED)
+    page, index = documents(run)["num_shard-1.md"], documents(run)["report.md"]
+    assert "#### Latency" not in page
+    assert "- not started, concurrency 2, concurrency 3: too few GPUs\n" in page
+    kept = "the sweep ended before this load did; 1 stage recorded"
+    assert f"- not finished, concurrency 1: {kept}\n" in page
+    assert f"| not finished  | {kept} " in index
+    assert "| launch failed | too few GPUs " in index
+    assert "Latency against throughput" not in index
+    rows = list(csv.DictReader(io.StringIO(loads_csv(run))))
+    assert [r["outcome"] for r in rows] == ["not_finished"] * 7 + ["launch_failed"] * 2
+    assert [r["metric"] for r in rows[-2:]] == ["", ""]
+    assert rows[-1]["concurrency"] == ""
+    document = json.loads(as_json(run))
+    assert [load["outcome"] for load in document["loads"]] == [None, *["launch_failed"] * 2]
+    assert documents(_of_one(ended(asked[0])))["num_shard-1.md"].count("| - ") == 0
+    assert (
+        "- -, concurrency 1: no stage was recorded\n"
+        in (documents(_of_one(ended(asked[0])))["num_shard-1.md"])
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "says"),
+    [
+        (
+            Found(8.0, 8.0, 9.0, True),
+            "**8 requests/s** is the highest rate that met every SLO in most of 2 repeats; the "
+            "true one is between 8 and 9, which did not (within 11.1%).\n",
+        ),
+        (
+            Found(8.0, 8.0, 9.0, False),
+            "(within 11.1%). The search was cut off: this is what it knew then.\n",
+        ),
+        (Found(16.0, 16.0, None, True), "none higher was tried, so the true one may be higher.\n"),
+        (Found(64.0, 64.0, None, True), "the highest allowed, so the true one may be higher.\n"),
+        (
+            Found(None, None, 4.0, True),
+            "**None**: not even the lowest rate tried, 4 requests/s, met every SLO.\n",
+        ),
+        (None, "**No answer**: no rate was tried to its end.\n"),
+    ],
+)
+def test_what_a_search_found(found: Found | None, says: str) -> None:
+    run = _of_one(replace(search(SERVER), found=found))
+    pages = documents(run)
+    assert all(says in page for page in pages.values())
+    answer = json.loads(as_json(run))["loads"][0]["search"]
+    assert answer == (
+        None
+        if found is None
+        else {"value": found.value, "low": found.low, "high": found.high, "done": found.done}
+    )
+    lowest = found is None or found.value is None
+    assert ("#### Latency of the lowest" in pages["num_shard-1.md"]) is lowest
+
+
+def test_every_step_of_a_search_is_shown_and_the_tables_are_of_the_answer() -> None:
+    page = documents(load_run())["num_shard-2.md"]
+    steps = page.partition("#### Search\n")[2].partition("####")[0]
+    lines = [line for line in steps.splitlines() if line.startswith("|")][2:]
+    met = [line.strip("| ").rpartition(" ")[2] for line in lines]
+    assert met == ["yes", "yes", "no", "no", "yes"]
+    latency = page.partition("#### Latency of the answer\n")[2].partition("####")[0]
+    assert latency.count("| TTFT ") == 2
+    assert "| 9 " not in latency
+
+
+def test_a_search_that_was_cut_off_shows_its_steps() -> None:
+    whole = search(SERVER)
+    page = documents(_of_one(replace(whole, end=None, found=None)))["num_shard-1.md"]
+    assert "| 1350.00 ms, not met |" in page.replace("     1350", " 1350")
+    assert "- not finished, search for the highest rate: " in page
+
+
+def test_undefined_figures_are_dashes() -> None:
+    asked = trial(SERVER, "load-c1", ClosedLoop(1), stream=False, slos=SLOS)
+    bare = replace(
+        stage(asked, 1, 50, 30),
+        ttft=None,
+        service_ttft=None,
+        itl=None,
+        event_gap=None,
+        tpot=None,
+        e2e=None,
+        send_lag=None,
+        requests_per_s=None,
+        output_tokens_per_s=figure(3, None),
+        total_tokens_per_s=None,
+        goodput_per_s=None,
+        concurrency=None,
+        outcomes=(),
+        events=0,
+        drift=None,
+        counted_by=(),
+        slos_met=((None, None), (3.0, False), (None, None)),
+    )
+    pages = documents(_of_one(ended(asked, bare)))
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in pages["num_shard-1.md"].splitlines()
+        if line.startswith("|")
+    ]
+    assert ["ITL", "1", "0", *["-"] * 7] in rows
+    assert ["1", "-", "-", "3.00", "-", "-", "-", "0", "0"] in rows
+    assert ["1", "-", "0.000 ms, not met", "-"] in rows
+    assert "/generate, not streamed, found by asking" in pages["num_shard-1.md"]
+    assert "0.00 " not in pages["report.md"]
+    (found,) = json.loads(as_json(_of_one(ended(asked, bare))))["loads"][0]["stages"]
+    assert found["latency"]["ttft"] is None
+    assert found["throughput"]["output_tokens_per_s"] == {"value": 3, "low": None, "high": None}
+    assert found["slos"][0] == {
+        "metric": "ttft_p99", "limit": 500e6, "found": None, "met": None,
+    }  # fmt: skip
+    first = next(csv.DictReader(io.StringIO(loads_csv(_of_one(ended(asked, bare))))))
+    assert (first["samples"], first["mean_ns"], first["success_share"]) == ("0", "", "")
+
+
+def test_errors_by_kind_with_the_most_frequent_reasons() -> None:
+    page = documents(load_run())["num_shard-1.md"]
+    assert (
+        "#### Errors\n\n- 4/s Poisson: 6 overloaded, 1 timeout. Reasons: 429: Model is overloaded "
+        "(6); no whole answer within 60 s (1)\n" in page
+    )
+    asked = trial(SERVER, "load-c1", ClosedLoop(1))
+    many = replace(
+        stage(asked, 1, 50, 30),
+        outcomes=((RequestOutcome.OK, 1), (RequestOutcome.CONNECTION_RESET, 1_200)),
+        reasons=tuple((f"reason {n}\nof it", n) for n in (1, 5, 3, 2)),
+    )
+    page = documents(_of_one(ended(asked, many)))["num_shard-1.md"]
+    assert (
+        "- concurrency 1: 1,200 connection reset. Reasons: reason 5 of it (5); reason 3 of it (3); "
+        "reason 2 of it (2); and 1 more\n" in page
+    )
+
+
+def test_stamps_of_user_space_say_why() -> None:
+    page = documents(load_run())["num_shard-1.md"]
+    assert "- stamped in user space: not Linux\n" in page
+    assert "| user space |" in page
+
+
+def test_details_that_differ_name_their_loads() -> None:
+    asked = [trial(SERVER, f"load-c{n}", ClosedLoop(n)) for n in (1, 2)]
+    first, second = stage(asked[0], 1, 20, 30), stage(asked[1], 2, 20, 30)
+    told = (("Prompt lengths", "not exact: nobody counts"),)
+    second = replace(second, stage=replace(second.stage, details=told))
+    loads = [ended(asked[0], first), ended(asked[1], second)]
+    run = run_of(loads, [DeploymentRecord(deployment(1), None, "")], Origin.MEASURED)
+    page = documents(run)["num_shard-1.md"]
+    assert "| Prompt lengths (concurrency 2) | not exact: nobody counts " in page
+
+
+def test_json_has_every_figure_with_its_interval() -> None:
+    document = json.loads(as_json(load_run()))
+    assert document["schema_version"] == 2
+    second = document["loads"][1]
+    (told,) = second["stages"]
+    assert set(told["latency"]) == set(METRICS)
+    assert told["latency"]["ttft"]["p99_ns"] == {
+        "value": 270 * MS, "low": pytest.approx(243 * MS), "high": pytest.approx(297 * MS),
+    }  # fmt: skip
+    assert told["window"] == {"from_ns": 11 * S, "until_ns": 70 * S, "steady": True}
+    assert told["client"]["worker_cpu_ns"] == [3 * S, 4 * S]
+    assert told["outcomes"] == {"ok": 1400}
+    assert second["asked"]["arrivals"] == {"kind": "closed_loop", "concurrency": 64}
+    assert second["asked"]["workload"]["prompt"] == {"kind": "fixed", "tokens": 512}
+    assert second["search"] is None
+    floors = document["floors"]
+    assert floors[0]["itl_error_ns"] is None
+    assert floors[1]["ttft_error_ns"] == {"p50": 21e3, "p90": 80e3, "p99": 230e3}
+    assert as_json(load_run()) == as_json(load_run())
+
+
+def test_csv_has_a_row_for_each_stage_and_metric() -> None:
+    run = load_run()
+    rows = list(csv.DictReader(io.StringIO(loads_csv(run))))
+    assert tuple(rows[0]) == LOAD_CSV_HEADERS
+    assert len(LOAD_CSV_HEADERS) == len(set(LOAD_CSV_HEADERS))
+    stages = sum(len(load.stages) for load in run.loads)
+    assert len(rows) == stages * len(METRICS) + 1  # one load has no stage
+    few = rows[0]
+    assert (few["metric"], few["p99_ns"], few["p90_ns"]) == (
+        "ttft", "", repr(54.0 * MS),
+    )  # fmt: skip
+    assert few["concurrency_asked"] == "1"
+    assert few["requests_per_s"] == "0.4"
+    assert as_csv(run).count("\n") == 1
+
+
+def test_the_command_that_made_a_run_is_shown_where_no_file_did() -> None:
+    run = replace(load_run(), environment=((COMMAND, "tgi-bench load http://h:1 --rate 4"),))
+    page = documents(run)["report.md"]
+    assert "```bash\ntgi-bench load http://h:1 --rate 4\ntgi-bench report " in page
+
+
+def test_reports_without_loads_say_nothing_of_them() -> None:
+    for page in documents(simulated_run()).values():
+        assert "HTTP" not in page
+        assert "TTFT" not in page
+
+
+@pytest.mark.parametrize(
+    ("length", "text"),
+    [
+        (Fixed(512), "512 tokens"),
+        (Uniform(100, 1000), "100 to 1000, uniform, tokens"),
+        (
+            Normal(500, 100.5, 1, 2000),
+            "normal with mean 500 and deviation 100.5, within 1 to 2000, tokens",
+        ),
+        (
+            LogNormal(300, 0.8, 1, 2000),
+            "log-normal with median 300 and sigma 0.8, within 1 to 2000, tokens",
+        ),
+        (Empirical((128, 256)), "one of 128, 256 tokens"),
+        (Empirical((128, 256), (1, 2.5)), "one of 128, 256, weighted 1:2.5 tokens"),
+        (Empirical(tuple(range(9, 0, -1))), "one of 9 values within 1 to 9 tokens"),
+    ],
+)
+def test_lengths_in_words(length: Length, text: str) -> None:
+    assert words.length(length) == text
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "text", "heading"),
+    [
+        (
+            OpenLoop(4, (), Process.CONSTANT, 1, 0),
+            "open loop: sends follow a schedule whatever happens; constant gaps",
+            "Open loop, constant",
+        ),
+        (
+            OpenLoop(4, (), Process.GAMMA, 0.5, 3),
+            "open loop: sends follow a schedule whatever happens; gamma gaps of burstiness 0.5, "
+            "seed 3",
+            "Open loop, gamma",
+        ),
+        (
+            OpenLoop(
+                None, (RatePart(60 * S, 1, 20), RatePart(S // 2, 20, 20)), Process.POISSON, 1, 0
+            ),
+            "open loop: sends follow a schedule whatever happens; Poisson gaps, seed 0; 1/s to "
+            "20/s for 60 s; 20/s for 500 ms",
+            "Open loop, Poisson, rate that changes",
+        ),
+        (
+            TraceTimes(2),
+            "open loop: sends follow a schedule whatever happens; the file's own times, 2 times "
+            "as fast",
+            "Open loop, times of a trace",
+        ),
+        (
+            TraceTimes(1),
+            "open loop: sends follow a schedule whatever happens; the file's own times",
+            "Open loop, times of a trace",
+        ),
+    ],
+)
+def test_arrivals_in_words(arrivals: Arrivals, text: str, heading: str) -> None:
+    assert words.arrivals(arrivals) == text
+    assert words.heading(trial(SERVER, "x", arrivals)) == heading
+
+
+@pytest.mark.parametrize(
+    ("extent", "text"),
+    [
+        (Extent(60 * S, None, 0, 0, 0, 0, None), "60 s"),
+        (Extent(None, 1, 0, 10, 0, 1, None), "1 request; warm-up 10 requests; cool-down 1 request"),
+        (
+            Extent(S, 1000, S, 0, 0, 0, Until("itl_p999", 0.005)),
+            "1 s or 1,000 requests, whichever comes first, or once the interval of ITL p99.9 is "
+            "within ±0.5%; warm-up 1 s",
+        ),
+        (Extent(None, None, 0, 0, 0, 0, None), "to the end of its schedule"),
+    ],
+)
+def test_extents_in_words(extent: Extent, text: str) -> None:
+    assert words.extent(trial(SERVER, "x", ClosedLoop(1), extent=extent)) == text
+
+
+def test_workloads_in_words() -> None:
+    asked = Workload(
+        prompt=None,
+        output=None,
+        file=WorkloadFile("/home/me/chats.json", FileKind.SHAREGPT, True),
+        shared_prefix=SharedPrefix(256, 1),
+        turns=Turns(Uniform(2, 4), 2 * S),
+        seed=5,
+    )
+    assert words.prompts(asked) == (
+        "file chats.json (sharegpt); shuffled; the first 256 tokens shared within each of 1 group; "
+        "conversations of 2 to 4, uniform turns, 2 s after each answer; seed 5"
+    )
+    assert words.outputs(asked) == "as the file says"
+
+
+@pytest.mark.parametrize(
+    ("slo", "text", "found"),
+    [
+        (Slo("ttft_p99", 5e8), "TTFT p99 at most 500 ms", "1.50 ms"),
+        (Slo("e2e_max", 2e9), "E2E max at most 2 s", "1.50 ms"),
+        (Slo("send_lag_p999", 1.5e6), "Send lag p99.9 at most 1.5 ms", "1.50 ms"),
+    ],
+)
+def test_slos_in_words(slo: Slo, text: str, found: str) -> None:
+    assert words.slo(slo) == text
+    assert words.slo_value(slo, 1.5 * MS) == found
+    assert words.slo_value(slo, None) == "-"
+
+
+def test_api_in_words() -> None:
+    asked = trial(SERVER, "x", ClosedLoop(1), spoken=Spoken.CHAT)
+    assert words.api(asked, ()) == "/v1/chat/completions, streamed"
+    auto = replace(asked, spoken=Spoken.AUTO, stream=False)
+    assert words.api(auto, ()) == "to be found by asking the server, not streamed"
+    assert words.api(auto, ("completions",)) == "/v1/completions, not streamed, found by asking"
+
+
+def test_all_that_ended_ok_are_shown() -> None:
+    assert all(load.end == OK for load in load_run().loads if load.stages)

@@ -1,0 +1,170 @@
+"""Whether the load client itself was fit to measure what it measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tgi_bench.analysis.load_metrics import closed_loop
+from tgi_bench.analysis.load_rows import LoadRow, Rule, Seen, apply, milliseconds
+from tgi_bench.analysis.load_run import LoadDistribution
+from tgi_bench.analysis.run import Check
+from tgi_bench.observation import ClientFloor
+
+MOST_LAG_NS = 1_000_000
+MOST_LAG_SHARE = 0.10
+"""Of the median TTFT: TTFT is counted from the intended time, so a lag is part of it."""
+MOST_CPU = 0.80
+"""Of one core. A process nearer to it than that makes events wait at times."""
+MOST_REOPENED = 0.01
+"""Of the requests: with more, p99 of TTFT has connections being opened in it."""
+MOST_CLOCK_STEP_NS = 1_000_000
+MOST_SHARED = 0.05
+"""Of the events: those that share a read have one arrival, and gaps of 0 between them."""
+MOST_ERROR = 0.10
+"""The client's own error against the figure of the same percentile."""
+_OWN_ERROR = "the client's own error is small against what it measured"
+_OWN_ERROR_REMEDY = (
+    "run on Linux, where arrivals are stamped by the kernel; raise load.workers, and keep the "
+    "client's machine quiet; `tgi-bench selfcheck` shows the error"
+)
+
+
+def client_checks(rows: Sequence[LoadRow], floors: Sequence[ClientFloor]) -> tuple[Check, ...]:
+    """Every check of the client, over all stages, a search's overloaded ones included."""
+    own_error = Rule(
+        _OWN_ERROR,
+        lambda row: _own_error(row, floors),
+        "no error of such a client was measured beside this run",
+        _OWN_ERROR_REMEDY,
+    )
+    rules = (SEND_LAG, CPU, REOPENED, CLOCK, SHARED, own_error)
+    return tuple(apply(rule, rows) for rule in rules)
+
+
+def _send_lag(row: LoadRow) -> Seen | None:
+    """p99 (the highest below 100 requests) against 1 ms, or a share of the median TTFT or E2E."""
+    lag, first = row.stage.send_lag, row.stage.ttft or row.stage.e2e
+    if lag is None or (closed_loop(row.load.trial) and row.load.trial.workload.turns is None):
+        return None
+    most = float(MOST_LAG_NS)
+    if first is not None:
+        most = min(most, MOST_LAG_SHARE * first.p50.value)
+    value, name = (lag.highest, "highest") if lag.p99 is None else (lag.p99.value, "p99")
+    text = f"{name} send lag {milliseconds(value)}, limit {milliseconds(most)}"
+    return Seen(value > most, value, text)
+
+
+def _cpu(row: LoadRow) -> Seen | None:
+    client = row.stage.client
+    if client.wall_ns <= 0:
+        return None
+    worker = max(client.worker_cpu_ns, default=0) / client.wall_ns
+    parent = client.parent_cpu_ns / client.wall_ns
+    busiest = max(worker, parent)
+    return Seen(busiest > MOST_CPU, busiest, f"worker {worker:.0%}, parent {parent:.0%}")
+
+
+def _reopened(row: LoadRow) -> Seen | None:
+    requests = sum(count for _, count in row.stage.by_part)
+    if not requests:
+        return None
+    share = row.stage.client.connections_reopened / requests
+    text = f"{row.stage.client.connections_reopened} reopened in {requests} requests"
+    return Seen(share > MOST_REOPENED, share, text)
+
+
+def _clock(row: LoadRow) -> Seen | None:
+    """Kernel stamps are of the wall clock and calibrated against the monotonic one."""
+    if not row.stage.client.kernel_stamps:
+        return None
+    step = abs(row.stage.client.clock_step_ns)
+    return Seen(step > MOST_CLOCK_STEP_NS, step, f"moved by {milliseconds(step)}")
+
+
+def _shared(row: LoadRow) -> Seen | None:
+    if not row.load.trial.stream or not row.stage.events:
+        return None
+    share = row.stage.shared_reads / row.stage.events
+    return Seen(share > MOST_SHARED, share, f"{share:.1%} shared one with the event before")
+
+
+def _own_error(row: LoadRow, floors: Sequence[ClientFloor]) -> Seen | None:
+    """p50 and p99 of the floor's errors against p50 and p99 of ITL and TTFT; the largest share."""
+    floor = _floor_for(row, floors)
+    if floor is None:
+        return None
+    shares = [
+        (error / value, f"{metric} {name} {milliseconds(value)}, error {milliseconds(error)}")
+        for metric, figures, errors in (
+            ("ITL", row.stage.itl, floor.itl_error_ns),
+            ("TTFT", row.stage.ttft, floor.ttft_error_ns),
+        )
+        if figures is not None and errors is not None
+        for name, value, error in _alike(figures, errors)
+        if value > 0
+    ]
+    if not shares:
+        return None
+    share, text = max(shares, key=lambda found: found[0])
+    return Seen(share > MOST_ERROR, share, f"{text} ({share:.1%})")
+
+
+def _alike(
+    figures: LoadDistribution, errors: tuple[float, float, float]
+) -> list[tuple[str, float, float]]:
+    """(percentile, figure, error) in ns."""
+    pairs = [("p50", figures.p50.value, errors[0])]
+    if figures.p99 is not None:
+        pairs.append(("p99", figures.p99.value, errors[2]))
+    return pairs
+
+
+def _floor_for(row: LoadRow, floors: Sequence[ClientFloor]) -> ClientFloor | None:
+    """Of those with paced events and the same kind of stamps: the fewest streams that are enough.
+
+    The one with the most streams where none has enough.
+    """
+    stamps = row.stage.client.kernel_stamps
+    fit = sorted(
+        (f for f in floors if f.interval_ns > 0 and f.kernel_stamps is stamps),
+        key=lambda floor: floor.streams,
+    )
+    wanted = row.stage.concurrency or 0.0
+    enough = [floor for floor in fit if floor.streams >= wanted]
+    return enough[0] if enough else next(reversed(fit), None)
+
+
+SEND_LAG = Rule(
+    "loads send on time",
+    _send_lag,
+    "a closed loop has no schedule: each request is sent when the one before it ended",
+    "raise load.workers, ask for a lower load.rate, or leave fewer processes on the client's "
+    "machine",
+)
+CPU = Rule(
+    f"the client's processes take at most {MOST_CPU:.0%} of a core each",
+    _cpu,
+    "no stage lasted",
+    "raise load.workers; where the parent process is the busy one, lower load.rate or "
+    "load.concurrency, or make prompts shorter",
+)
+REOPENED = Rule(
+    "connections were kept open",
+    _reopened,
+    "no request was sent",
+    "let the server, or the proxy before it, keep connections alive for longer and for more "
+    "requests, or name the server's own address in server.url",
+)
+CLOCK = Rule(
+    "the clock did not step",
+    _clock,
+    "arrivals were stamped by the monotonic clock, which does not step",
+    "let the machine's time synchronisation settle, then measure again",
+)
+SHARED = Rule(
+    "events came in reads of their own",
+    _shared,
+    "no events were streamed",
+    "turn off response buffering in the proxy before the server or name the server's own address "
+    "in server.url; where the client was busy, raise load.workers",
+)

@@ -1,0 +1,87 @@
+"""Samples pooled over requests, each with its owner: gaps between events, and single values."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tgi_bench.analysis.load_metrics import GAPS, OF_REQUEST, PER_MILLE
+from tgi_bench.observation import RequestObservation
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Pooled samples in ns. All three arrays have one entry a sample.
+
+    weights: how often a sample counts. owners: the request it is of, 0-based and ascending.
+    """
+
+    values_ns: Floats
+    weights: Ints
+    owners: Ints
+
+
+def samples_of(metric: str, requests: Sequence[RequestObservation]) -> Samples:
+    """The samples of one of plan.load_trial.METRICS; owners are indexes of `requests`."""
+    if metric in GAPS:
+        return _gap_samples(metric, requests)
+    formula = OF_REQUEST[metric]
+    known = [(i, value) for i, seen in enumerate(requests) if (value := formula(seen)) is not None]
+    return Samples(
+        np.array([value for _, value in known], dtype=np.float64),
+        np.ones(len(known), dtype=np.int64),
+        np.array([i for i, _ in known], dtype=np.int64),
+    )
+
+
+def _gap_samples(metric: str, requests: Sequence[RequestObservation]) -> Samples:
+    """event_gap: each counts once. itl: gap / tokens of the later event, counted for each."""
+    times, tokens = arrivals(requests)
+    lengths = np.array([len(seen.event_ns) for seen in requests], dtype=np.int64)
+    owners = np.repeat(np.arange(len(requests), dtype=np.int64), lengths)
+    inside = owners[1:] == owners[:-1]
+    gaps = np.diff(times)[inside].astype(np.float64)
+    owners = owners[1:][inside]
+    if metric == "event_gap":
+        return Samples(gaps, np.ones(len(gaps), dtype=np.int64), owners)
+    weights = tokens[1:][inside]
+    return Samples(gaps / weights, weights, owners)
+
+
+def arrivals(requests: Sequence[RequestObservation]) -> tuple[Ints, Ints]:
+    """Arrival (ns) and tokens of every event of the requests, one request after another."""
+    times, tokens = array("q"), array("i")
+    for seen in requests:
+        times.extend(seen.event_ns)
+        tokens.extend(seen.event_tokens)
+    return np.array(times, dtype=np.int64), np.array(tokens, dtype=np.int64)
+
+
+def each_statistic(samples: Samples, statistic: str, requests: int) -> Floats:
+    """The statistic of each request's own samples, in ns; NaN where it has none.
+
+    statistic: one of plan.load_trial.STATISTICS; percentiles by nearest rank, however few.
+    """
+    figures = np.full(requests, np.nan)
+    if not len(samples.values_ns):
+        return figures
+    owners, begins = np.unique(samples.owners, return_index=True)
+    if statistic == "mean":
+        sums = np.add.reduceat(samples.values_ns * samples.weights, begins)
+        figures[owners] = sums / np.add.reduceat(samples.weights, begins)
+    elif statistic == "max":
+        figures[owners] = np.maximum.reduceat(samples.values_ns, begins)
+    else:
+        order = np.lexsort((samples.values_ns, samples.owners))
+        counts = np.add.reduceat(samples.weights, begins)
+        ends = np.cumsum(samples.weights[order])
+        wanted = np.cumsum(counts) - counts + -(-PER_MILLE[statistic] * counts // 1000)
+        figures[owners] = samples.values_ns[order][np.searchsorted(ends, wanted)]
+    return figures

@@ -1,0 +1,210 @@
+"""The formulas of load over HTTP, once: from one request's observation to its figures.
+
+Gaps between events, which a request has many of, are in `gaps`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tgi_bench.analysis.distribution import METHOD
+from tgi_bench.analysis.load_run import Figure, LoadDistribution, StageSummary
+from tgi_bench.observation import RequestObservation
+from tgi_bench.plan.load_trial import ClosedLoop, LoadTrial, OpenLoop, Sought
+
+NS_PER_S = 1_000_000_000
+LATE_NS = 1_000_000
+"""A request sent more than this after its time counts as late."""
+
+PER_MILLE = {"p50": 500, "p90": 900, "p95": 950, "p99": 990, "p999": 999}
+"""The percentiles by name, in thousandths."""
+LEAST_SAMPLES = {"p50": 1, "p90": 10, "p95": 20, "p99": 100, "p999": 1000}
+"""With fewer samples a percentile is not given: it would be the highest sample."""
+LEAST_REQUESTS = 10
+"""With fewer requests no interval is given: there is too little to draw again from."""
+
+GAPS = ("itl", "event_gap")
+"""Metrics of which one request has many samples."""
+STREAMED = frozenset({"ttft", "service_ttft", "itl", "event_gap", "tpot"})
+"""Metrics that an answer which comes in one piece does not have."""
+
+LOAD_DEFINITIONS: tuple[tuple[str, str], ...] = (
+    (
+        "request figures",
+        "of requests that were intended after the warm-up and before the cool-down, within the "
+        "window, and ended well; send lag is of all of them that were sent",
+    ),
+    (
+        "TTFT",
+        "first token's arrival - intended send time; undefined where the answer is not streamed",
+    ),
+    ("service TTFT", "first token's arrival - the time when the request was sent"),
+    (
+        "inter-event gap",
+        "arrival of an event that carries tokens - arrival of the one before; the gaps of all "
+        "requests are pooled",
+    ),
+    (
+        "ITL",
+        "inter-token latency: the gap before an event / the tokens that the event carries, counted "
+        "once for each of them; equal to the inter-event gap where each event carries one token. "
+        "Tokens that come with a request's first event have no gap before them and give no sample",
+    ),
+    (
+        "TPOT",
+        "(last token's arrival - first token's) / (tokens - 1), one value a request; undefined "
+        "for one token, and where all tokens came in one event",
+    ),
+    ("E2E", "end of the answer - intended send time"),
+    ("send lag", "time when the request was sent - intended send time; 0 in a closed loop"),
+    (
+        "closed loop, open loop",
+        "the next send waits for a completion, so a slow server is asked less often; sends follow "
+        "a schedule whatever happens",
+    ),
+    (
+        "window",
+        "the time between warm-up and cool-down; a steady window is the part of it found from the "
+        "data: of a closed loop from the first to the last time that the requests in flight are "
+        "at 95 % of their time-weighted median, of an open loop at a constant rate what MSER-5 "
+        "leaves of the E2E in order of intended time. Where less than half of the window would "
+        "be left, it stays as planned",
+    ),
+    ("requests/s", "answers that ended well in the window / its length, of any part of the load"),
+    (
+        "output tokens/s",
+        "tokens that arrived in the window / its length, those of failed requests included; "
+        "total tokens/s adds the prompt tokens of the answers that ended well in it",
+    ),
+    (
+        "goodput",
+        "answers that ended well in the window and met every latency SLO by themselves / its "
+        "length: a request's own value, of ITL and inter-event gap its own mean or percentile; a "
+        "request without a second token meets SLOs of ITL, inter-event gap and TPOT",
+    ),
+    (
+        "success",
+        "requests that ended well / requests intended in the window; dropped ones, and those that "
+        "the end of the load cut off, did not",
+    ),
+    ("concurrency delivered", "mean number of requests in flight over the window"),
+    ("rate delivered", "requests sent in the window / its length"),
+    ("late, dropped", "sent more than 1 ms after the intended time; never sent"),
+    ("drift", "median E2E of the second half of the window / that of the first - 1"),
+    (
+        "p50 to p99.9 of a load",
+        f"{METHOD}; given from 10 samples on for p90, 20 for p95, 100 for p99, 1,000 for p99.9",
+    ),
+    (
+        "95 % interval",
+        "percentile bootstrap with a fixed seed. Whole requests are drawn again, not single gaps, "
+        "for those of one request resemble each other; above 2,000 requests, neighbours in groups. "
+        "Of rates: blocks of the window, no shorter than the median E2E where that leaves ten. "
+        "Not given below 10 requests, nor where the highest sample may lie below the percentile "
+        "with a chance above 2.5 %",
+    ),
+)
+"""The words of loads and what they mean, for reports."""
+
+
+def ttft_ns(seen: RequestObservation) -> int | None:
+    """t_1 - intended; None where no token came."""
+    return seen.event_ns[0] - seen.intended_ns if seen.event_ns else None
+
+
+def service_ttft_ns(seen: RequestObservation) -> int | None:
+    """t_1 - sent; None where no token came."""
+    if seen.sent_ns is None or not seen.event_ns:
+        return None
+    return seen.event_ns[0] - seen.sent_ns
+
+
+def tpot_ns(seen: RequestObservation) -> float | None:
+    """(t_n - t_1) / (n - 1) over n tokens; None for n < 2 and where all came in one event."""
+    if len(seen.event_ns) < 2 or seen.output_tokens < 2:
+        return None
+    return (seen.event_ns[-1] - seen.event_ns[0]) / (seen.output_tokens - 1)
+
+
+def e2e_ns(seen: RequestObservation) -> int | None:
+    """ended - intended; None where it was never sent."""
+    return None if seen.sent_ns is None else seen.ended_ns - seen.intended_ns
+
+
+def send_lag_ns(seen: RequestObservation) -> int | None:
+    """sent - intended; None where it was never sent."""
+    return None if seen.sent_ns is None else seen.sent_ns - seen.intended_ns
+
+
+OF_REQUEST: dict[str, Callable[[RequestObservation], float | None]] = {
+    "ttft": ttft_ns,
+    "service_ttft": service_ttft_ns,
+    "tpot": tpot_ns,
+    "e2e": e2e_ns,
+    "send_lag": send_lag_ns,
+}
+"""The metrics of which a request has one value in ns."""
+
+
+def split_metric(name: str) -> tuple[str, str]:
+    """Metric and statistic of "service_ttft_p99"; ValueError where the name is none."""
+    metric, _, statistic = name.rpartition("_")
+    if metric not in OF_REQUEST and metric not in GAPS:
+        raise ValueError(f"{name} is no metric of a load")
+    if statistic not in PER_MILLE and statistic not in ("mean", "max"):
+        raise ValueError(f"{name} does not end in a statistic")
+    return metric, statistic
+
+
+def statistic_of(distribution: LoadDistribution, statistic: str) -> Figure | None:
+    """A distribution's figure by its name; `max` has no interval. None where undefined."""
+    match statistic:
+        case "mean":
+            return distribution.mean
+        case "p50":
+            return distribution.p50
+        case "p90":
+            return distribution.p90
+        case "p95":
+            return distribution.p95
+        case "p99":
+            return distribution.p99
+        case "p999":
+            return distribution.p999
+        case "max":
+            return Figure(distribution.highest, None, None)
+    raise ValueError(f"{statistic} is no statistic")
+
+
+def distribution_of(stage: StageSummary, metric: str) -> LoadDistribution | None:
+    """A stage's distribution by the metric's name in plan.load_trial.METRICS."""
+    return {
+        "ttft": stage.ttft,
+        "service_ttft": stage.service_ttft,
+        "itl": stage.itl,
+        "event_gap": stage.event_gap,
+        "tpot": stage.tpot,
+        "e2e": stage.e2e,
+        "send_lag": stage.send_lag,
+    }[metric]
+
+
+def figure_of(stage: StageSummary, name: str) -> Figure | None:
+    """A stage's figure by its name, "ttft_p99"; None where undefined."""
+    metric, statistic = split_metric(name)
+    distribution = distribution_of(stage, metric)
+    return None if distribution is None else statistic_of(distribution, statistic)
+
+
+def closed_loop(trial: LoadTrial) -> bool:
+    """Whether sends wait for completions."""
+    if trial.find is not None:
+        return trial.find.sought is Sought.MAX_CONCURRENCY
+    return isinstance(trial.arrivals, ClosedLoop)
+
+
+def constant_rate(trial: LoadTrial) -> bool:
+    """Whether sends follow a schedule of one mean rate."""
+    if trial.find is not None:
+        return trial.find.sought is Sought.MAX_RATE
+    return isinstance(trial.arrivals, OpenLoop) and not trial.arrivals.parts

@@ -1,0 +1,69 @@
+"""Whether a load, and each of its requests, met the SLOs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tgi_bench.analysis.gaps import each_statistic, samples_of
+from tgi_bench.analysis.load_metrics import GAPS, OF_REQUEST, STREAMED, split_metric, statistic_of
+from tgi_bench.analysis.load_run import LoadDistribution
+from tgi_bench.observation import RequestObservation
+from tgi_bench.plan.load_trial import SUCCESS, LoadTrial, Slo
+
+Metrics = Mapping[str, LoadDistribution | None]
+
+
+def check_slos(
+    slos: Sequence[Slo], figures: Metrics, success: float | None
+) -> tuple[tuple[float | None, bool | None], ...]:
+    """Of each SLO what was found and whether it was met; None, None where it is undefined.
+
+    success: share of the requests that ended well.
+    """
+    return tuple(_check(slo, figures, success) for slo in slos)
+
+
+def _check(slo: Slo, figures: Metrics, success: float | None) -> tuple[float | None, bool | None]:
+    if slo.metric == SUCCESS:
+        return (success, None if success is None else success >= slo.limit)
+    metric, statistic = split_metric(slo.metric)
+    distribution = figures.get(metric)
+    figure = None if distribution is None else statistic_of(distribution, statistic)
+    return (None, None) if figure is None else (figure.value, figure.value <= slo.limit)
+
+
+def met_each(trial: LoadTrial, answered: Sequence[RequestObservation]) -> NDArray[np.bool_] | None:
+    """Which of the requests that ended well met every latency SLO by themselves.
+
+    A single-valued metric's own value is compared whatever the statistic; of itl and event_gap
+    the request's own statistic. A request without a second token meets those and tpot; one
+    without any token does not meet ttft. None without SLOs, and where the answers were not
+    streamed and an SLO is on what only a stream has.
+    """
+    if not trial.slos:
+        return None
+    met = np.ones(len(answered), dtype=np.bool_)
+    for slo in trial.slos:
+        if slo.metric == SUCCESS:
+            continue
+        metric, statistic = split_metric(slo.metric)
+        if metric in STREAMED and not trial.stream:
+            return None
+        met &= _met(metric, statistic, slo.limit, answered)
+    return met
+
+
+def _met(
+    metric: str, statistic: str, limit: float, answered: Sequence[RequestObservation]
+) -> NDArray[np.bool_]:
+    if metric in GAPS:
+        values = each_statistic(samples_of(metric, answered), statistic, len(answered))
+    else:
+        formula = OF_REQUEST[metric]
+        found = [formula(seen) for seen in answered]
+        values = np.array([np.nan if v is None else v for v in found], dtype=np.float64)
+    undefined_is_met = metric in (*GAPS, "tpot")
+    return np.where(np.isnan(values), undefined_is_met, values <= limit)

@@ -1,0 +1,150 @@
+"""The figures of a load trial, from its observations."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from statistics import median
+
+from tgi_bench.analysis.bootstrap import load_distribution
+from tgi_bench.analysis.gaps import samples_of
+from tgi_bench.analysis.load_lengths import lengths, prefix_suspicion
+from tgi_bench.analysis.load_metrics import LATE_NS, NS_PER_S, STREAMED, e2e_ns, send_lag_ns
+from tgi_bench.analysis.load_run import Found, LoadDistribution, LoadSummary, StageSummary, Window
+from tgi_bench.analysis.load_slo import check_slos
+from tgi_bench.analysis.search import Probe, found_so_far, met
+from tgi_bench.analysis.throughput import throughput
+from tgi_bench.analysis.window import find_window, in_window, mean_in_flight
+from tgi_bench.observation import (
+    LoadPart,
+    LoadStage,
+    RequestObservation,
+    RequestOutcome,
+    TrialEnd,
+)
+from tgi_bench.plan.load_trial import METRICS, LoadTrial
+
+MOST_REASONS = 20
+LEAST_IN_HALF = 10
+
+Requests = Sequence[RequestObservation]
+
+
+def summarise_load(
+    trial: LoadTrial,
+    stages: Sequence[LoadStage],
+    requests: Iterable[RequestObservation],
+    end: TrialEnd | None,
+) -> LoadSummary:
+    """The figures of every stage; requests of a stage that is not among them are left out."""
+    by_stage: dict[int, list[RequestObservation]] = {stage.index: [] for stage in stages}
+    for seen in requests:
+        if seen.stage in by_stage:
+            by_stage[seen.stage].append(seen)
+    summaries = tuple(summarise_stage(trial, stage, by_stage[stage.index]) for stage in stages)
+    return LoadSummary(trial, end, summaries, _found(trial, summaries))
+
+
+def summarise_stage(trial: LoadTrial, stage: LoadStage, requests: Requests) -> StageSummary:
+    """The figures of one stage; requests: all of it, of every part and outcome, in any order.
+
+    Latencies are of requests that ended OK, send lag of all that were sent, both MEASURED and
+    intended in the window. reasons: the MOST_REASONS most frequent ones.
+    """
+    requests = sorted(requests, key=lambda seen: (seen.intended_ns, seen.request_index))
+    window = find_window(trial, stage, requests)
+    measured = [seen for seen in requests if seen.part is LoadPart.MEASURED]
+    inside = [seen for seen in measured if in_window(seen.intended_ns, window)]
+    answered = [seen for seen in inside if seen.outcome is RequestOutcome.OK]
+    figures = _figures(trial, inside, answered)
+    rates = throughput(trial, window, requests)
+    failed = [seen for seen in measured if seen.outcome is not RequestOutcome.OK]
+    whole = [seen for seen in measured if seen.outcome is RequestOutcome.OK]
+    lags = [lag for seen in measured if (lag := send_lag_ns(seen)) is not None]
+    return StageSummary(
+        stage=stage,
+        window=window,
+        requests=len(inside),
+        by_part=_by_part(requests),
+        outcomes=_outcomes(measured),
+        reasons=tuple(Counter(s.reason for s in failed if s.reason).most_common(MOST_REASONS)),
+        ttft=figures["ttft"],
+        service_ttft=figures["service_ttft"],
+        itl=figures["itl"],
+        event_gap=figures["event_gap"],
+        tpot=figures["tpot"],
+        e2e=figures["e2e"],
+        send_lag=figures["send_lag"],
+        requests_per_s=rates.requests_per_s,
+        output_tokens_per_s=rates.output_tokens_per_s,
+        total_tokens_per_s=rates.total_tokens_per_s,
+        goodput_per_s=rates.goodput_per_s,
+        concurrency=mean_in_flight(window, requests),
+        rate_per_s=_sent_per_s(window, requests),
+        late=sum(1 for lag in lags if lag > LATE_NS),
+        dropped=sum(1 for seen in measured if seen.outcome is RequestOutcome.DROPPED),
+        shared_reads=sum(seen.shared_reads for seen in answered),
+        events=sum(seen.events for seen in answered),
+        lengths=lengths(whole),
+        drift=_drift(window, answered),
+        prefix_suspicion=prefix_suspicion(answered) if trial.stream else None,
+        counted_by=tuple(dict.fromkeys(seen.counted_by.value for seen in answered)),
+        slos_met=check_slos(trial.slos, figures, len(answered) / len(inside) if inside else None),
+    )
+
+
+def _figures(
+    trial: LoadTrial, inside: Requests, answered: Requests
+) -> dict[str, LoadDistribution | None]:
+    figures: dict[str, LoadDistribution | None] = {}
+    one_token_each = all(max(seen.event_tokens, default=1) == 1 for seen in answered)
+    for metric in METRICS:
+        if metric in STREAMED and not trial.stream:
+            figures[metric] = None
+        elif metric == "event_gap" and one_token_each:
+            figures[metric] = figures["itl"]
+        else:
+            of = inside if metric == "send_lag" else answered
+            figures[metric] = load_distribution(samples_of(metric, of))
+    return figures
+
+
+def _by_part(requests: Requests) -> tuple[tuple[str, int], ...]:
+    counts = Counter(seen.part for seen in requests)
+    return tuple((part.value, counts[part]) for part in LoadPart)
+
+
+def _outcomes(measured: Requests) -> tuple[tuple[RequestOutcome, int], ...]:
+    """In the order of RequestOutcome; those that did not occur are left out."""
+    counts = Counter(seen.outcome for seen in measured)
+    return tuple((outcome, counts[outcome]) for outcome in RequestOutcome if counts[outcome])
+
+
+def _sent_per_s(window: Window, requests: Requests) -> float | None:
+    span = window.end_ns - window.begin_ns
+    if span <= 0:
+        return None
+    sent = sum(1 for r in requests if r.sent_ns is not None and in_window(r.sent_ns, window))
+    return sent * NS_PER_S / span
+
+
+def _drift(window: Window, answered: Requests) -> float | None:
+    """None where a half has fewer than LEAST_IN_HALF requests."""
+    middle = (window.begin_ns + window.end_ns) // 2
+    first = [v for r in answered if r.intended_ns < middle and (v := e2e_ns(r)) is not None]
+    second = [v for r in answered if r.intended_ns >= middle and (v := e2e_ns(r)) is not None]
+    if min(len(first), len(second)) < LEAST_IN_HALF or median(first) <= 0:
+        return None
+    return median(second) / median(first) - 1
+
+
+def _found(trial: LoadTrial, stages: Sequence[StageSummary]) -> Found | None:
+    if trial.find is None:
+        return None
+    probes = []
+    for summary in stages:
+        asked = summary.stage.rate_per_s
+        value = summary.stage.concurrency if asked is None else asked
+        if value is not None:
+            probes.append(Probe(float(value), met(trial, summary)))
+    return found_so_far(trial.find, probes)

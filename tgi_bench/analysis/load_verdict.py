@@ -1,0 +1,360 @@
+"""Whether to believe the loads of a run: did the asked load arrive, and is its answer sound."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tgi_bench.analysis.client_checks import client_checks
+from tgi_bench.analysis.load_metrics import (
+    LEAST_REQUESTS,
+    LEAST_SAMPLES,
+    closed_loop,
+    constant_rate,
+    distribution_of,
+    figure_of,
+    split_metric,
+)
+from tgi_bench.analysis.load_rows import (
+    LoadRow,
+    Rule,
+    Seen,
+    accepted,
+    apply,
+    listed,
+    load_rows,
+    milliseconds,
+)
+from tgi_bench.analysis.load_run import Figure, LoadSummary
+from tgi_bench.analysis.run import Check
+from tgi_bench.observation import ClientFloor, LoadPart, RequestOutcome
+from tgi_bench.plan.load_trial import SUCCESS, FileKind, OpenLoop, Process, Workload
+
+LEAST_CONCURRENCY = 0.95
+MOST_RATE_OFF = 0.02
+_RATE_DEVIATIONS = 4
+"""A random schedule may be off by chance: so many standard deviations of its number of sends."""
+MOST_FAILED = 0.001
+MOST_CUT_OFF = 0.005
+"""Half of what p99 leaves above it: those that were cut off are the longest ones."""
+MOST_EARLY = 0.05
+MOST_WRONG = 0.01
+MOST_CACHED = 0.01
+LEAST_CORRELATION = 0.2
+QUIET_CONCURRENCY = 2.0
+"""Up to so many in flight a first token waits for its own prompt more than for other requests."""
+MOST_DRIFT = 0.10
+_DRIFT_UNKNOWN = 0.25
+MOST_HALF_WIDTH = 0.20
+UNTIL_SLACK = 1.25
+_SHARED_ON_PURPOSE = (FileKind.MOONCAKE, FileKind.SHAREGPT)
+
+
+def load_checks(
+    loads: Sequence[LoadSummary], floors: Sequence[ClientFloor] = ()
+) -> tuple[Check, ...]:
+    """Every check of loads over HTTP; one that cannot be made says so and passes.
+
+    What a server does under load is asked of the stages that figures are taken from: a search's
+    probes that did not meet its SLOs are left out there.
+    """
+    rows = load_rows(loads)
+    taken = accepted(rows)
+    of_load = (CONCURRENCY, RATE, DROPPED, FAILED, CUT_OFF)
+    of_answers = (EARLY, OUTPUTS, PROMPTS, CACHED, DRIFT, SAMPLES, NARROW, UNTIL)
+    searches = tuple(load for load in loads if load.trial.find is not None)
+    return (
+        apply(ANSWERED, rows),
+        *(apply(rule, taken) for rule in (*of_load, *of_answers)),
+        *client_checks(rows, floors),
+        *([_searches(searches)] if searches else []),
+    )
+
+
+def _answered(row: LoadRow) -> Seen:
+    answers = row.stage.e2e.requests if row.stage.e2e is not None else 0
+    text = f"{answers} of {row.stage.requests} requests of the window ended well"
+    # A probe of a search may fail altogether: that is its answer.
+    bad = row.stage.requests == 0 or (answers == 0 and row.load.trial.find is None)
+    return Seen(bad, -answers, text)
+
+
+def _concurrency(row: LoadRow) -> Seen | None:
+    """A conversation that thinks is in no flight: with think time there is nothing to compare."""
+    asked, held = row.stage.stage.concurrency, row.stage.concurrency
+    turns = row.load.trial.workload.turns
+    if not asked or held is None or (turns is not None and turns.think_ns > 0):
+        return None
+    return Seen(held < LEAST_CONCURRENCY * asked, -held / asked, f"{held:.4g} of {asked}")
+
+
+def _rate(row: LoadRow) -> Seen | None:
+    asked, sent = row.stage.stage.rate_per_s, row.stage.rate_per_s
+    seconds = (row.stage.window.end_ns - row.stage.window.begin_ns) / 1e9
+    if not asked or sent is None or seconds <= 0:
+        return None
+    off = abs(sent - asked) / asked
+    chance = _RATE_DEVIATIONS * _gap_deviation(row) / math.sqrt(asked * seconds)
+    edge = 1 / (asked * seconds)  # one send more or less at the window's ends
+    most = max(MOST_RATE_OFF, chance, edge)
+    return Seen(off > most, off, f"{sent:.4g}/s of {asked:g}/s, limit {most:.1%}")
+
+
+def _gap_deviation(row: LoadRow) -> float:
+    """Standard deviation of the gaps between arrivals over their mean, as the process draws."""
+    arrivals = row.load.trial.arrivals
+    if not isinstance(arrivals, OpenLoop) or arrivals.process is Process.CONSTANT:
+        return 0.0
+    return 1.0 if arrivals.process is Process.POISSON else 1 / math.sqrt(arrivals.burstiness)
+
+
+def _dropped(row: LoadRow) -> Seen | None:
+    measured = _measured(row)
+    text = f"{row.stage.dropped} of {measured}"
+    return Seen(row.stage.dropped > 0, row.stage.dropped / measured, text) if measured else None
+
+
+def _failed(row: LoadRow) -> Seen | None:
+    """An SLO of success says how many may fail; DROPPED and CUT_OFF are asked for elsewhere."""
+    apart = (RequestOutcome.OK, RequestOutcome.DROPPED, RequestOutcome.CUT_OFF)
+    measured = _measured(row)
+    kinds = [(kind, count) for kind, count in row.stage.outcomes if kind not in apart]
+    if not measured:
+        return None
+    allowed = [1 - slo.limit for slo in row.load.trial.slos if slo.metric == SUCCESS]
+    share = sum(count for _, count in kinds) / measured
+    words = ", ".join(f"{count} {kind.value.replace('_', ' ')}" for kind, count in kinds)
+    text = f"{words or 'none'} of {measured}"
+    if kinds and row.stage.reasons:
+        text += f": {row.stage.reasons[0][0]}"
+    return Seen(share > max([MOST_FAILED, *allowed]), share, text)
+
+
+def _cut_off(row: LoadRow) -> Seen | None:
+    measured = _measured(row)
+    count = dict(row.stage.outcomes).get(RequestOutcome.CUT_OFF, 0)
+    if not measured:
+        return None
+    return Seen(count > MOST_CUT_OFF * measured, count / measured, f"{count} of {measured}")
+
+
+def _early(row: LoadRow) -> Seen | None:
+    lengths = row.stage.lengths
+    if not lengths.requests:
+        return None
+    share = lengths.early / lengths.requests
+    return Seen(share > MOST_EARLY, share, f"{lengths.early} of {lengths.requests}")
+
+
+def _outputs(row: LoadRow) -> Seen | None:
+    lengths = row.stage.lengths
+    if not lengths.requests:
+        return None
+    share = lengths.short_or_long / lengths.requests
+    text = f"{lengths.short_or_long} of {lengths.requests} are longer or shorter for no reason said"
+    return Seen(share > MOST_WRONG, share, text)
+
+
+def _prompts(row: LoadRow) -> Seen | None:
+    lengths = row.stage.lengths
+    if not lengths.prompts_said:
+        return None
+    share = lengths.wrong_prompts / lengths.prompts_said
+    text = f"{lengths.wrong_prompts} of {lengths.prompts_said} have another"
+    return Seen(share > MOST_WRONG, share, text)
+
+
+def _cached(row: LoadRow) -> Seen | None:
+    """By what the server said, and by TTFT where prompts vary and few requests are in flight."""
+    workload, lengths = row.load.trial.workload, row.stage.lengths
+    if _shares_prefixes(workload):
+        return Seen(False, 0.0, f"{lengths.cached} of {lengths.requests}, as the workload asks")
+    if lengths.cached:
+        share = lengths.cached / lengths.requests
+        return Seen(share > MOST_CACHED, share, f"{lengths.cached} of {lengths.requests}")
+    correlation, in_flight = row.stage.prefix_suspicion, row.stage.concurrency
+    if correlation is None or in_flight is None or in_flight > QUIET_CONCURRENCY:
+        return None
+    text = f"rank correlation of TTFT and prompt length {correlation:.2f}"
+    return Seen(correlation < LEAST_CORRELATION, -correlation, text)
+
+
+def _shares_prefixes(workload: Workload) -> bool:
+    by_file = workload.file is not None and workload.file.kind in _SHARED_ON_PURPOSE
+    return workload.shared_prefix is not None or workload.turns is not None or by_file
+
+
+def _drift(row: LoadRow) -> Seen | None:
+    """Against MOST_DRIFT, or what chance makes of two halves where that is more.
+
+    A half's median is sqrt(2) times as uncertain as the whole's, and their difference sqrt(2)
+    times as uncertain again: twice the half-width of the whole's interval.
+    """
+    drift, e2e, trial = row.stage.drift, row.stage.e2e, row.load.trial
+    if drift is None or e2e is None or not (closed_loop(trial) or constant_rate(trial)):
+        return None
+    width = _half_width(e2e.p50)
+    most = _DRIFT_UNKNOWN if width is None else max(MOST_DRIFT, 2 * width)
+    text = f"median E2E {drift:+.1%} in the second half, limit {most:.0%}"
+    return Seen(abs(drift) > most, abs(drift), text)
+
+
+def _samples(row: LoadRow) -> Seen | None:
+    """What SLOs and `until` decide by must be defined; anything needs LEAST_REQUESTS."""
+    trial, stage = row.load.trial, row.stage
+    until = trial.extent.until
+    deciding = [slo.metric for slo in trial.slos if slo.metric != SUCCESS]
+    deciding += [until.metric] if until is not None else []
+    answers = stage.e2e.requests if stage.e2e is not None else 0
+    for name in deciding:
+        metric, statistic = split_metric(name)
+        least, figure = LEAST_SAMPLES.get(statistic, 1), distribution_of(stage, metric)
+        count = figure.count if figure is not None else 0
+        if count < least:
+            return Seen(True, least / (count + 1), f"{name} needs {least} samples, has {count}")
+    text = f"{answers} requests"
+    return Seen(answers < LEAST_REQUESTS, -answers, text)
+
+
+def _narrow(row: LoadRow) -> Seen | None:
+    first = row.stage.ttft or row.stage.e2e
+    width = _half_width(first.p50) if first is not None else None
+    if width is None or first is None:
+        return None
+    name = "TTFT" if row.stage.ttft is not None else "E2E"
+    text = f"{name} p50 {milliseconds(first.p50.value)} within {width:.1%}"
+    return Seen(width > MOST_HALF_WIDTH, width, text)
+
+
+def _half_width(figure: Figure) -> float | None:
+    """(high - low) / 2 / value."""
+    if figure.low is None or figure.high is None or figure.value <= 0:
+        return None
+    return (figure.high - figure.low) / 2 / figure.value
+
+
+def _until(row: LoadRow) -> Seen | None:
+    """The interval as it is reported, which may differ a little from the one that it stopped by."""
+    until = row.load.trial.extent.until
+    if until is None:
+        return None
+    figure = figure_of(row.stage, until.metric)
+    if figure is None or figure.low is None or figure.high is None or figure.value <= 0:
+        return Seen(True, math.inf, f"{until.metric} has no interval")
+    off = max(figure.high - figure.value, figure.value - figure.low) / figure.value
+    text = f"{until.metric} within {off:.1%}, asked {until.share:.1%}"
+    return Seen(off > UNTIL_SLACK * until.share, off / until.share, text)
+
+
+def _measured(row: LoadRow) -> int:
+    return dict(row.stage.by_part).get(LoadPart.MEASURED.value, 0)
+
+
+def _searches(loads: Sequence[LoadSummary]) -> Check:
+    name = "searches found the highest load"
+    bad = []
+    for load in loads:
+        found = load.found
+        if found is None or not found.done:
+            bad.append(f"{load.trial.trial_id} (cut off)")
+        elif found.value is not None and found.high is None:
+            bad.append(f"{load.trial.trial_id} ({found.value:g}, the highest allowed, met them)")
+    if bad:
+        remedy = (
+            "raise load.find's highest where it met every SLO; go on with "
+            "`tgi-bench sweep EXPERIMENT --resume` where the search was cut off"
+        )
+        return Check(name, False, listed(bad), remedy)
+    return Check(name, True, f"bracketed in {len(loads)}", "")
+
+
+ANSWERED = Rule(
+    "every load has answers",
+    _answered,
+    "no load has a stage",
+    "raise load.duration, lower load.warmup, and see why requests failed",
+)
+CONCURRENCY = Rule(
+    f"closed loops held {LEAST_CONCURRENCY:.0%} of the asked concurrency",
+    _concurrency,
+    "no closed loop without think time was run",
+    "raise load.workers and load.max_in_flight, and load.duration where it is short against E2E",
+)
+RATE = Rule(
+    f"open loops sent within {MOST_RATE_OFF:.0%} of the asked rate",
+    _rate,
+    "no open loop at one rate was run",
+    "raise load.workers or load.max_in_flight; raise load.duration where few requests were sent",
+)
+DROPPED = Rule(
+    "no request was dropped",
+    _dropped,
+    "no request was intended",
+    "raise load.max_in_flight and the limit of open files (`ulimit -n`), or lower load.rate",
+)
+FAILED = Rule(
+    f"at most {MOST_FAILED:.1%} of the requests failed",
+    _failed,
+    "no request was sent",
+    "read the reasons and the server's log; a timeout is mended by load.request_timeout, an "
+    "overload by a lower load.rate or load.concurrency",
+)
+CUT_OFF = Rule(
+    f"at most {MOST_CUT_OFF:.1%} of the requests were cut off",
+    _cut_off,
+    "no request was sent",
+    "raise load.cooldown above the longest E2E",
+)
+EARLY = Rule(
+    f"at most {MOST_EARLY:.0%} of the answers ended early",
+    _early,
+    "no answer was as long as asked or shorter",
+    "use a server and load.api that go on to the asked length (ignore_eos or min_tokens), or lower "
+    "load.workload.output_tokens; E2E and throughput are of the tokens that came",
+)
+OUTPUTS = Rule(
+    "outputs have the asked length",
+    _outputs,
+    "no answer came",
+    "let tokens be counted by the server or by load.tokenizer, and keep prompt and output within "
+    "the server's max_total_tokens",
+)
+PROMPTS = Rule(
+    "prompts of loads have the asked length",
+    _prompts,
+    "no server told how many tokens a prompt had",
+    "name the model's tokenizer in load.tokenizer, and keep load.workload.prompt_tokens within "
+    "max_input_tokens; a chat template adds its own tokens: load.api: completions does not",
+)
+CACHED = Rule(
+    "prompts were not cached",
+    _cached,
+    "no server said what was cached, and prompts do not vary enough, or too many requests wait "
+    "for each other, to tell it by TTFT",
+    "turn off the server's prefix cache (TGI: PREFIX_CACHING=0), choose another "
+    "load.workload.seed, or say the common part in load.workload.shared_prefix",
+)
+DRIFT = Rule(
+    "the halves of a load agree",
+    _drift,
+    "no load at one concurrency or rate has enough requests in both halves",
+    "raise load.warmup; where E2E grows all the time the server does not keep up: lower load.rate",
+)
+SAMPLES = Rule(
+    "percentiles that decide have enough samples",
+    _samples,
+    "no load has a stage",
+    "raise load.duration or load.requests",
+)
+NARROW = Rule(
+    f"intervals of the median are within {MOST_HALF_WIDTH:.0%}",
+    _narrow,
+    "no load has enough requests for an interval",
+    "raise load.duration or load.requests, or stop by load.until",
+)
+UNTIL = Rule(
+    "loads went on until their interval was narrow",
+    _until,
+    "no load was asked to",
+    "raise load.duration or load.requests, which ended the load before, or raise load.until.ci",
+)

@@ -1,0 +1,136 @@
+"""The search for the highest load that meets every SLO: which value to try next. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tgi_bench.analysis.load_run import Found, StageSummary
+from tgi_bench.plan.load_trial import SUCCESS, Find, LoadTrial, Sought
+
+LEAST_SUCCESS = 0.99
+"""Share of requests that must end well where no SLO says it."""
+LEAST_ANSWERED = 0.95
+"""Of the requests sent in a window so many must be answered in it: else a queue grows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One value as tried once. met: whether it met every SLO."""
+
+    value: float
+    met: bool
+
+
+def next_probe(find: Find, probes: Sequence[Probe]) -> float | Found:
+    """The value to try next (again, where a majority is still open), or what was found.
+
+    From start the value is doubled while the SLOs are met, or halved while they are not, within
+    lowest..highest; then the bracket is bisected, by its geometric middle for a rate and by
+    whole numbers for a concurrency, until it is no wider than tolerance x its upper end. Each
+    value is tried until a majority of `repeats` is certain, never more often; a tie is not met.
+    Probes of values that the search does not come by are left alone.
+    """
+    low: float | None = None
+    high: float | None = None
+    value = _clamped(find, find.start)
+    while True:
+        met = _majority(find, [probe.met for probe in probes if probe.value == value])
+        if met is None:
+            return value
+        low, high = (value, high) if met else (low, value)
+        following = _following(find, low, high)
+        if following is None:
+            return Found(low, low, high, True)
+        value = following
+
+
+def found_so_far(find: Find, probes: Sequence[Probe]) -> Found:
+    """The answer of a finished search, or the bracket that a search was cut off in."""
+    outcome = next_probe(find, probes)
+    if isinstance(outcome, Found):
+        return outcome
+    decided = {
+        value: met
+        for value in {probe.value for probe in probes}
+        if (met := _majority(find, [p.met for p in probes if p.value == value])) is not None
+    }
+    low = max((value for value, met in decided.items() if met), default=None)
+    unmet = [v for v, met in decided.items() if not met and (low is None or v > low)]
+    return Found(low, low, min(unmet, default=None), False)
+
+
+def met(trial: LoadTrial, summary: StageSummary) -> bool:
+    """Whether one probe met every SLO of the trial; what is undefined is not met.
+
+    Beyond the SLOs themselves: without one of success, LEAST_SUCCESS of the measured requests
+    must have ended well, for latencies are of those only; and a rate must be one that the server
+    keeps up with: sends in the window may be more than the answers in it by 1 - LEAST_ANSWERED of
+    them at most, or by three square roots of their number where that is more.
+    """
+    if not all(passed is True for _, passed in summary.slos_met):
+        return False
+    if all(slo.metric != SUCCESS for slo in trial.slos) and not _succeeded(summary):
+        return False
+    return summary.stage.rate_per_s is None or _keeps_up(summary)
+
+
+def _succeeded(summary: StageSummary) -> bool:
+    counts = {outcome.value: count for outcome, count in summary.outcomes}
+    total = sum(counts.values())
+    return total > 0 and counts.get("ok", 0) >= LEAST_SUCCESS * total
+
+
+def _keeps_up(summary: StageSummary) -> bool:
+    if summary.rate_per_s is None or summary.requests_per_s is None:
+        return False
+    seconds = (summary.window.end_ns - summary.window.begin_ns) / 1e9
+    sent = summary.rate_per_s * seconds
+    missing = sent - summary.requests_per_s.value * seconds
+    return missing <= max((1 - LEAST_ANSWERED) * sent, 3 * math.sqrt(sent))
+
+
+def _majority(find: Find, results: Sequence[bool]) -> bool | None:
+    """What most of the repeats say; None where those still to come may decide it."""
+    tried = results[: find.repeats]
+    needed = find.repeats // 2 + 1
+    good = sum(tried)
+    if good >= needed:
+        return True
+    if good + find.repeats - len(tried) < needed:
+        return False
+    return None
+
+
+def _clamped(find: Find, value: float) -> float:
+    """Within lowest..highest, which are whole for a concurrency."""
+    lowest, highest = find.lowest, find.highest
+    if find.sought is Sought.MAX_CONCURRENCY:
+        value, lowest, highest = math.floor(value), math.ceil(lowest), math.floor(highest)
+    return float(min(max(value, lowest), highest))
+
+
+def _following(find: Find, low: float | None, high: float | None) -> float | None:
+    """The value after these bounds; None where the search is over."""
+    if high is None and low is not None:
+        following = _clamped(find, 2 * low)
+        return following if following > low else None
+    if low is None and high is not None:
+        following = _clamped(find, high / 2)
+        return following if following < high else None
+    if low is None or high is None or high - low <= find.tolerance * high:
+        return None
+    return _middle(find, low, high)
+
+
+def _middle(find: Find, low: float, high: float) -> float | None:
+    """Strictly between; None where nothing is."""
+    if find.sought is Sought.MAX_CONCURRENCY:
+        whole = float((int(low) + int(high)) // 2)
+        return whole if low < whole < high else None
+    exact = math.sqrt(low * high)
+    for value in (float(f"{exact:.4g}"), exact):  # a short number where one lies between
+        if low < value < high:
+            return value
+    return None

@@ -1,0 +1,146 @@
+"""Which part of a load its figures are of: the planned window, or a steady one found in it.
+
+Warm-up and cool-down are never part of it: a steady window lies within the planned one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tgi_bench.analysis.gaps import Floats, Ints
+from tgi_bench.analysis.load_metrics import closed_loop, constant_rate, e2e_ns
+from tgi_bench.analysis.load_run import Window
+from tgi_bench.observation import LoadPart, LoadStage, RequestObservation, RequestOutcome
+from tgi_bench.plan.load_trial import LoadTrial
+
+STEADY_SHARE = 0.95
+"""Of the median in flight: what a closed loop must hold."""
+LEAST_SHARE = 0.5
+"""Of the planned window: with less the steady one is not used."""
+_BATCH = 5
+_LEAST_BATCHES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class _Levels:
+    """Requests in flight as steps: level_i holds from begins_i to ends_i (ns)."""
+
+    begins_ns: Ints
+    ends_ns: Ints
+    levels: Ints
+
+
+def in_window(time_ns: int, window: Window) -> bool:
+    """Whether the time lies in it, both ends included."""
+    return window.begin_ns <= time_ns <= window.end_ns
+
+
+def find_window(
+    trial: LoadTrial, stage: LoadStage, requests: Sequence[RequestObservation]
+) -> Window:
+    """The steady window of a stage's requests, or the planned one where none is found.
+
+    Closed loop: from the first to the last time at which requests in flight are at least
+    STEADY_SHARE of their time-weighted median. Open loop at one rate: without what MSER-5
+    (White 1997) cuts off the beginning of the E2E in order of intended time. Ramps, steps and
+    traces have no steady state. What is shorter than LEAST_SHARE of the planned window is not
+    used.
+    """
+    planned = Window(stage.measured_from_ns, stage.measured_until_ns, False)
+    if closed_loop(trial):
+        found = _held_level(planned, requests)
+    elif constant_rate(trial):
+        found = _after_transient(planned, requests)
+    else:
+        return planned
+    span = planned.end_ns - planned.begin_ns
+    if found is None or found.end_ns - found.begin_ns < LEAST_SHARE * span:
+        return planned
+    return found
+
+
+def mean_in_flight(window: Window, requests: Sequence[RequestObservation]) -> float | None:
+    """Integral of requests in flight over the window / its length; None where it has none."""
+    span = window.end_ns - window.begin_ns
+    if span <= 0:
+        return None
+    begins, ends = _times(window, requests)
+    return float(np.sum(ends - begins)) / span
+
+
+def _times(window: Window, requests: Sequence[RequestObservation]) -> tuple[Ints, Ints]:
+    """sent and ended of each request that was in flight in the window, clipped to it."""
+    sent = [(r.sent_ns, r.ended_ns) for r in requests if r.sent_ns is not None]
+    times = np.array(sent, dtype=np.int64).reshape(-1, 2)
+    begins = np.maximum(times[:, 0], window.begin_ns)
+    ends = np.minimum(times[:, 1], window.end_ns)
+    inside = begins < ends
+    return begins[inside], ends[inside]
+
+
+def _steps(window: Window, requests: Sequence[RequestObservation]) -> _Levels:
+    begins, ends = _times(window, requests)
+    edges = np.array([window.begin_ns, window.end_ns], dtype=np.int64)
+    times = np.concatenate([begins, ends, edges])
+    changes = np.repeat(np.array([1, -1, 0]), [len(begins), len(ends), 2])
+    order = np.argsort(times, kind="stable")
+    times, changes = times[order], changes[order]
+    levels = np.cumsum(changes)[:-1]
+    lasting = np.diff(times) > 0
+    return _Levels(times[:-1][lasting], times[1:][lasting], levels[lasting])
+
+
+def _held_level(planned: Window, requests: Sequence[RequestObservation]) -> Window | None:
+    steps = _steps(planned, requests)
+    if not len(steps.levels):
+        return None
+    lengths = steps.ends_ns - steps.begins_ns
+    order = np.argsort(steps.levels, kind="stable")
+    upto = np.cumsum(lengths[order])
+    median = steps.levels[order][np.searchsorted(upto, upto[-1] / 2)]
+    held = np.flatnonzero(steps.levels >= STEADY_SHARE * median)
+    if median <= 0:
+        return None
+    return Window(int(steps.begins_ns[held[0]]), int(steps.ends_ns[held[-1]]), True)
+
+
+def _after_transient(planned: Window, requests: Sequence[RequestObservation]) -> Window | None:
+    """None where there are too few requests, or no end of the transient is found."""
+    known = sorted(
+        (r.intended_ns, value)
+        for r in requests
+        if r.part is LoadPart.MEASURED
+        and r.outcome is RequestOutcome.OK
+        and in_window(r.intended_ns, planned)
+        and (value := e2e_ns(r)) is not None
+    )
+    if len(known) < _BATCH * _LEAST_BATCHES:
+        return None
+    cut = mser_cut(np.array([value for _, value in known], dtype=np.float64))
+    if cut is None:
+        return None
+    begin = planned.begin_ns if cut == 0 else known[cut][0]
+    return Window(begin, planned.end_ns, True)
+
+
+def mser_cut(series: Floats) -> int | None:
+    """How many of the first samples MSER-5 cuts off; None where it would cut more than half.
+
+    Over means of batches of 5: the cut d that makes sum((Z_i - mean of the rest)^2) / (n - d)^2
+    the least, of the first of equals.
+    """
+    batches = len(series) // _BATCH
+    if batches < 2:
+        return None
+    means = series[: batches * _BATCH].reshape(batches, _BATCH).mean(axis=1)
+    means = means - means.mean()
+    left = np.arange(batches, 0, -1)
+    sums = np.cumsum(means[::-1])[::-1]
+    squares = np.cumsum(means[::-1] ** 2)[::-1]
+    errors = np.maximum(squares - sums**2 / left, 0.0) / left**2
+    # The last batches' spread is over too few to compare with.
+    cut = int(np.argmin(errors[: max(1, batches - _BATCH)]))
+    return None if 2 * cut > batches else cut * _BATCH

@@ -1,0 +1,95 @@
+"""The memory of a process and its descendants at their highest, watched from a process apart.
+
+`python -m tgi_bench.cli.memory_watch PID [EXCEPT_PID ...]` writes the peak in bytes when its
+standard input ends. It is the sum of resident sizes, so pages that processes share count in
+each: an upper bound. Linux only.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from tgi_bench.errors import LaunchError
+
+_EVERY_S = 0.25
+
+
+@dataclass(slots=True)
+class MemoryPeak:
+    """bytes: known once the watch has ended."""
+
+    bytes: int | None = None
+
+
+@contextmanager
+def watched(except_pids: Sequence[int]) -> Iterator[MemoryPeak]:
+    """Watch this process and its descendants but those named, until the context is left."""
+    words = [str(pid) for pid in (os.getpid(), *except_pids)]
+    command = [sys.executable, "-m", "tgi_bench.cli.memory_watch", *words]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    peak = MemoryPeak()
+    try:
+        yield peak
+    finally:
+        said, _ = process.communicate()
+    if not said.strip().isdigit():
+        raise LaunchError(f"the memory watch ended with {process.returncode}")
+    peak.bytes = int(said)
+
+
+def tree_bytes(root: int, left_out: frozenset[int]) -> int:
+    """Resident bytes of a process and its descendants, without those left out and theirs."""
+    children = _children()
+    total, waiting = 0, [root]
+    while waiting:
+        pid = waiting.pop()
+        if pid not in left_out:
+            total += _resident_bytes(pid)
+            waiting.extend(children.get(pid, ()))
+    return total
+
+
+def _children() -> dict[int, list[int]]:
+    """Every process's children, by its id."""
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit() and (stat := _read(f"/proc/{name}/stat")):
+            # "pid (name) state ppid ...", where the name may hold anything but ends at the last ")"
+            parent = int(stat.rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(name))
+    return children
+
+
+def _resident_bytes(pid: int) -> int:
+    pages = _read(f"/proc/{pid}/statm").split()
+    return int(pages[1]) * os.sysconf("SC_PAGE_SIZE") if pages else 0
+
+
+def _read(path: str) -> str:
+    """A file of /proc; "" where the process has ended meanwhile."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def main() -> None:
+    """Watch until the standard input ends."""
+    root, *others = (int(word) for word in sys.argv[1:])
+    left_out = frozenset((*others, os.getpid()))
+    peak, ended = 0, False
+    while not ended:
+        ended = bool(select.select([0], [], [], _EVERY_S)[0])
+        peak = max(peak, tree_bytes(root, left_out))
+    os.write(1, b"%d\n" % peak)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,217 @@
+"""The loads of `tgi-bench selfcheck`: each is run against a null server of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Protocol
+
+from tgi_bench.analysis.client_error import (
+    ClientErrors,
+    NullLoad,
+    Percentiles,
+    ServerSends,
+    client_errors,
+    client_floor,
+    most_in_flight,
+    percentiles,
+)
+from tgi_bench.cli.memory_watch import MemoryPeak, watched
+from tgi_bench.cli.null_server import NullServerProcess, null_server
+from tgi_bench.errors import TgiBenchError
+from tgi_bench.observation import ClientFloor, LoadStage, RequestObservation
+from tgi_bench.plan.load_trial import (
+    ClosedLoop,
+    Extent,
+    Fixed,
+    LoadTrial,
+    OpenLoop,
+    Process,
+    Spoken,
+    Workload,
+)
+from tgi_bench.plan.sampling import Sampling
+from tgi_bench.server.null.log_file import ServedLog
+from tgi_bench.server.null.pacing import Pace
+
+INTERVAL_NS = 20_000_000
+RATE_PER_S = 200.0
+ABSORB_STREAMS = 64
+_PROMPT_TOKENS = 32
+_TOKENS = 128
+"""New tokens of an answer; fewer where few streams would otherwise give few requests."""
+
+_FEWEST_TOKENS = 8
+_WANTED_REQUESTS = 100
+_OPEN_TOKENS = 16
+_HELD_TOKENS = 8
+_HELD_INTERVAL_NS = 1_000_000_000
+"""A held stream lasts as long as it takes to begin the last one, and longer."""
+
+_TIMEOUT_NS = 120 * 1_000_000_000
+_ID = "selfcheck"
+
+
+class RunLoad(Protocol):
+    """Runs one load against a server and gives every request with x-request-id
+    "<stage>-<request_index>"."""
+
+    def __call__(
+        self, url: str, trial: LoadTrial
+    ) -> tuple[LoadStage, Sequence[RequestObservation]]:
+        """The stage and its requests, in the order of their index."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckLoad:
+    """One load. watch_memory: whether memory is measured beside it, by a process more."""
+
+    name: str
+    pace: Pace
+    streams: int
+    trial: LoadTrial
+    watch_memory: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NullFacts:
+    """What the null server was meanwhile. lateness_ns: sent less due; None for an instant one."""
+
+    cpu_ns_per_event: float
+    lateness_ns: Percentiles | None
+    kernel_stamps: bool
+    clock_step_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """What came of a load. memory_bytes: of all client processes; None: not watched."""
+
+    load: CheckLoad
+    floor: ClientFloor
+    errors: ClientErrors
+    stage: LoadStage
+    most_in_flight: int
+    memory_bytes: int | None
+    null: NullFacts
+
+
+def paced(streams: int, seconds: float) -> CheckLoad:
+    """A closed loop of `streams`, whose streams have an event every INTERVAL_NS."""
+    events = streams * seconds * 1e9 / INTERVAL_NS
+    tokens = max(_FEWEST_TOKENS, min(_TOKENS, int(events / _WANTED_REQUESTS)))
+    return CheckLoad(
+        name=f"paced 20 ms, {streams} streams",
+        pace=Pace(INTERVAL_NS, INTERVAL_NS, INTERVAL_NS),
+        streams=streams,
+        trial=_trial(f"load-c{streams}", tokens, ClosedLoop(streams), _lasting(seconds)),
+    )
+
+
+def open_loop(seconds: float) -> CheckLoad:
+    """RATE_PER_S requests a second, one after another at a constant gap."""
+    arrivals = OpenLoop(RATE_PER_S, (), Process.CONSTANT, burstiness=1.0, seed=0)
+    lasts_s = _OPEN_TOKENS * INTERVAL_NS / 1e9
+    return CheckLoad(
+        name=f"open loop, {RATE_PER_S:g} requests/s",
+        pace=Pace(INTERVAL_NS, INTERVAL_NS, INTERVAL_NS),
+        streams=round(RATE_PER_S * lasts_s),
+        trial=_trial(f"load-r{RATE_PER_S:g}", _OPEN_TOKENS, arrivals, _lasting(seconds)),
+    )
+
+
+def absorbed(seconds: float) -> CheckLoad:
+    """One worker, and a server that sends whole answers at once."""
+    trial = _trial("load-instant", _TOKENS, ClosedLoop(ABSORB_STREAMS), _lasting(seconds), 1)
+    name = f"instant, {ABSORB_STREAMS} streams, one worker"
+    return CheckLoad(name, Pace(0, 0, 0), ABSORB_STREAMS, trial)
+
+
+def held(streams: int) -> CheckLoad:
+    """All streams at once, each begun before the first one ends, and their memory."""
+    extent = Extent(None, streams, 0, 0, 0, 0, None)
+    return CheckLoad(
+        name=f"held, {streams} streams",
+        pace=Pace(_HELD_INTERVAL_NS, _HELD_INTERVAL_NS, _HELD_INTERVAL_NS),
+        streams=streams,
+        trial=_trial(f"load-held-c{streams}", _HELD_TOKENS, ClosedLoop(streams), extent),
+        watch_memory=True,
+    )
+
+
+def _lasting(seconds: float) -> Extent:
+    return Extent(round(seconds * 1e9), None, 0, 0, 0, 0, None)
+
+
+def _trial(
+    name: str,
+    tokens: int,
+    arrivals: ClosedLoop | OpenLoop,
+    extent: Extent,
+    workers: int | None = None,
+) -> LoadTrial:
+    return LoadTrial(
+        trial_id=f"{_ID}/{name}",
+        deployment_id=_ID,
+        spoken=Spoken.TGI,
+        stream=True,
+        workload=Workload(Fixed(_PROMPT_TOKENS), Fixed(tokens), None, None, None, seed=0),
+        arrivals=arrivals,
+        extent=extent,
+        slos=(),
+        find=None,
+        sampling=Sampling(False, None, None, None, None, None, False),
+        request_timeout_ns=_TIMEOUT_NS,
+        max_in_flight=None,
+        workers=workers,
+        tokenizer=None,
+        verify=True,
+    )
+
+
+def check(load: CheckLoad, run_load: RunLoad) -> CheckResult:
+    """Run a load against a null server. Raises TgiBenchError where nothing can be compared."""
+    with null_server(load.pace) as server:
+        with watched((server.pid,)) if load.watch_memory else nullcontext(MemoryPeak()) as memory:
+            stage, requests = run_load(server.url, load.trial)
+        served = server.stop()
+    errors = client_errors(requests, sends_of(served))
+    if not errors.compared:
+        raise TgiBenchError(f"{load.name}: no request could be compared: {_why(server, requests)}")
+    floor = client_floor(NullLoad(load.streams, load.pace.interval_ns), stage, requests, errors)
+    return CheckResult(
+        load=load,
+        floor=floor,
+        errors=errors,
+        stage=stage,
+        most_in_flight=most_in_flight(requests),
+        memory_bytes=memory.bytes,
+        null=_null_facts(served),
+    )
+
+
+def sends_of(served: ServedLog) -> tuple[ServerSends, ...]:
+    """A null server's log as it is compared; requests without an id are left out."""
+    return tuple(
+        ServerSends(request.request_id.decode("latin-1"), request.arrival_ns, request.sent_ns)
+        for request in served.requests
+        if request.request_id
+    )
+
+
+def _why(server: NullServerProcess, requests: Sequence[RequestObservation]) -> str:
+    for request in requests:
+        if request.reason:
+            return request.reason
+    return f"none of {len(requests)} requests to {server.url} gave its x-request-id back"
+
+
+def _null_facts(served: ServedLog) -> NullFacts:
+    events = sum(len(request.sent_ns) for request in served.requests)
+    return NullFacts(
+        cpu_ns_per_event=served.cpu_ns / max(1, events),
+        lateness_ns=percentiles(served.lateness_ns()),
+        kernel_stamps=served.kernel_stamps,
+        clock_step_ns=served.clock_step_ns,
+    )

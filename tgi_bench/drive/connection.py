@@ -1,0 +1,201 @@
+"""One connection of the load client: opened and written without blocking, plain or TLS."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Protocol
+
+from tgi_bench.drive.failure import FailedRequestError, failure_of
+from tgi_bench.drive.http_framing import ResponseFraming
+from tgi_bench.drive.stamps import ask_for_stamps
+from tgi_bench.drive.worker_messages import Answered, joined
+from tgi_bench.observation import RequestOutcome
+
+if TYPE_CHECKING:
+    from tgi_bench.drive.tls import TlsLayer
+
+READ_BYTES = 1 << 16
+IN, OUT = 1, 4
+"""POLLIN and POLLOUT, which are EPOLLIN and EPOLLOUT too."""
+
+
+class Poller(Protocol):
+    """select.epoll, and select.poll where there is none."""
+
+    def register(self, fd: int, eventmask: int, /) -> object:
+        """Watch a file descriptor."""
+
+    def modify(self, fd: int, eventmask: int, /) -> object:
+        """Watch it for other events."""
+
+    def unregister(self, fd: int, /) -> object:
+        """Watch it no more."""
+
+    def poll(self, timeout: float, /) -> list[tuple[int, int]]:
+        """What is ready; epoll counts the timeout in seconds, poll in milliseconds."""
+
+
+class State(Enum):
+    """What a connection is doing."""
+
+    CONNECTING = 1
+    HANDSHAKE = 2
+    IDLE = 3
+    BUSY = 4
+    CLOSED = 5
+
+
+@dataclass(slots=True)
+class Job:
+    """One request. due_ns: 0 where it is sent as soon as a slot is free.
+
+    new_connection: True where its connection was opened for it.
+    """
+
+    number: int
+    due_ns: int
+    request: bytes
+    new_connection: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where to connect: one result of getaddrinfo."""
+
+    family: int
+    sockaddr: tuple[str | int, ...] | tuple[int, bytes]
+
+
+class Connection:
+    """A socket and the request that is on it; the worker keeps the request's fields."""
+
+    __slots__ = (
+        "_poller",
+        "_unsent",
+        "fd",
+        "framing",
+        "head_ns",
+        "job",
+        "pieces",
+        "received_bytes",
+        "recvmsg",
+        "sent_ns",
+        "served",
+        "sock",
+        "started_ns",
+        "state",
+        "tls",
+    )
+
+    def __init__(self, address: Address, tls: TlsLayer | None, poller: Poller) -> None:
+        """Begins to connect. Raises FailedRequestError where that fails at once."""
+        try:
+            sock = socket.socket(address.family, socket.SOCK_STREAM)
+        except OSError as error:
+            raise failure_of(error, "connect") from None
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        ask_for_stamps(sock)
+        code = sock.connect_ex(address.sockaddr)
+        if code not in (0, errno.EINPROGRESS):
+            sock.close()
+            raise failure_of(OSError(code, os.strerror(code)), "connect")
+        self.sock = sock
+        self.fd = sock.fileno()
+        self.recvmsg = sock.recvmsg
+        self.framing = ResponseFraming()
+        self.job: Job | None = None
+        self.pieces: list[tuple[int, bytes]] = []
+        self.received_bytes = self.sent_ns = self.started_ns = 0
+        self.head_ns: int | None = None
+        self.served = 0
+        self.state = State.CONNECTING
+        self.tls = tls
+        self._unsent = b""
+        self._poller = poller
+        poller.register(self.fd, IN | OUT)
+
+    def opening(self) -> bool:
+        """Go on opening, after epoll said so; whether it is open, and IDLE."""
+        if self.state is State.CONNECTING:
+            code = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if code:
+                raise failure_of(OSError(code, os.strerror(code)), "connect")
+            self._poller.modify(self.fd, IN)
+            if self.tls is None:
+                self.state = State.IDLE
+                return True
+            self.state = State.HANDSHAKE
+        assert self.tls is not None
+        self._push(self.tls.shake_hands(self._received()))
+        if self.tls.open:
+            self.state = State.IDLE
+        return self.tls.open
+
+    def _received(self) -> bytes:
+        """What the other side said in the handshake; b"" before it has said anything."""
+        try:
+            data = self.sock.recv(READ_BYTES)
+        except BlockingIOError:
+            return b""
+        except OSError as error:
+            raise failure_of(error, "TLS handshake") from None
+        if not data:
+            reason = "the server closed the connection during the TLS handshake"
+            raise FailedRequestError(RequestOutcome.TLS, reason)
+        return data
+
+    def send(self, request: bytes) -> None:
+        """Hand the request to the system, as much as it takes; `push` sends the rest."""
+        self._push(request if self.tls is None else self.tls.encrypted(request))
+
+    def _push(self, data: bytes) -> None:
+        if self._unsent:
+            self._unsent += data
+        elif data:
+            self._unsent = data[self._sent(data) :]
+            if self._unsent:
+                self._poller.modify(self.fd, IN | OUT)
+
+    def push(self) -> None:
+        """Send what is left, after epoll said that there is room."""
+        self._unsent = self._unsent[self._sent(self._unsent) :]
+        if not self._unsent:
+            self._poller.modify(self.fd, IN)
+
+    def _sent(self, data: bytes) -> int:
+        try:
+            return self.sock.send(data)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            raise failure_of(error, "send") from None
+
+    def answered(self, ended_ns: int, failure: RequestOutcome | None, reason: str) -> Answered:
+        """What came back for the request that is on it, for the driver."""
+        job, framing = self.job, self.framing
+        assert job is not None
+        return (
+            job.number,
+            job.due_ns or self.sent_ns,
+            self.sent_ns,
+            job.new_connection,
+            framing.status or 0,
+            joined(framing.headers),
+            self.pieces,
+            self.head_ns or 0,
+            ended_ns,
+            failure.value if failure else "",
+            reason,
+        )
+
+    def close(self) -> None:
+        """Close it; once is enough."""
+        if self.state is not State.CLOSED:
+            self.state = State.CLOSED
+            self._poller.unregister(self.fd)
+            self.sock.close()

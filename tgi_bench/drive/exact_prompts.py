@@ -1,0 +1,172 @@
+"""Prompts that a server sees as exactly as many tokens as were asked, and how that is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from tgi_bench.drive.answer_reading import read_answer
+from tgi_bench.drive.control import Asking, Control
+from tgi_bench.drive.dialects import AskOptions, body_bytes, target
+from tgi_bench.drive.reading import Abilities, Ask
+from tgi_bench.drive.said import shortened
+from tgi_bench.drive.tokenize_route import tokens_of
+from tgi_bench.drive.tokenizer_file import TokenizerFile
+from tgi_bench.drive.word_tokens import Counts, WordTokens, learn
+from tgi_bench.errors import InputError
+from tgi_bench.observation import RequestOutcome
+from tgi_bench.plan.load_trial import FileKind, LoadTrial, Spoken
+from tgi_bench.plan.prompts import batch_prompts
+from tgi_bench.plan.sampling import Sampling
+
+NOT_EXACT = "not exact: "
+"""Begins the sentence where lengths are not, or not known to be, those asked."""
+
+_GREEDY = Sampling(False, None, None, None, None, None, False)
+_CHECKED_TOKENS = (64, 97)
+"""Lengths of the prompts that are checked, as far as the server's limit allows."""
+
+Seen = Callable[[str], int | None]
+"""Tokens that the server says it saw of a prompt that it was sent; None where it does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fitting:
+    """How a stage's prompts are made. how: in one sentence, for its record.
+
+    words: None where texts are sent as they are. beside: tokens that the server adds, as of a
+    chat template. count: of a generated text, by the tokenizer file; None where there is none.
+    """
+
+    how: str
+    words: WordTokens | None = None
+    beside: int = 0
+    count: Callable[[str], int] | None = None
+
+    def fitted(self, text: str, prompt_tokens: int | None) -> str:
+        """The text with that many tokens as the server sees it; as it is where None."""
+        if self.words is None or prompt_tokens is None:
+            return text
+        return self.words.fitted(text, prompt_tokens - self.beside)
+
+
+def fitting(url: str, abilities: Abilities, asking: Asking, trial: LoadTrial) -> Fitting:
+    """Learn what the trial's prompts need. Raises InputError: its tokenizer file cannot be used,
+    or the server does not answer.
+
+    A server that cuts prompts makes them exact by itself. Words are counted all the same where a
+    file of the tokenizer is named, or where requests share heads, for what is cut is the head.
+    """
+    file = None if trial.tokenizer is None else TokenizerFile(trial.tokenizer)
+    count = None if file is None else file.count
+    if not _has_lengths(trial):
+        return Fitting("texts of the file, as they are", count=count)
+    with Control(url, asking) as control:
+
+        def asked(texts: Sequence[str]) -> list[int]:
+            return [_asked(control, abilities, text) for text in texts]
+
+        if file is not None:
+            source = Source(file.prompt_counts, f"the tokenizer of {trial.tokenizer}")
+        elif abilities.tokenize_path is not None:
+            source = Source(asked, f"the server's {abilities.tokenize_path}")
+        else:
+            source = None
+        shared = trial.workload.shared_prefix is not None
+        if abilities.truncates and file is None and not (shared and source):
+            return Fitting("cut by the server to the tokens asked", count=count)
+        made = fit(abilities, source, lambda text: _seen(control, abilities, text))
+    return replace(made, count=count)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Who counts prompts. name: for the sentence."""
+
+    counts: Counts
+    name: str
+
+
+def fit(abilities: Abilities, source: Source | None, seen: Seen) -> Fitting:
+    """Learn the words' tokens from source, and check with the server what it sees.
+
+    Two prompts are sent for one token each: the first tells what the server adds beside the
+    prompt, the second, of another length and other words, whether that holds.
+    """
+    if source is None:
+        return Fitting(
+            f"{NOT_EXACT}a word for each token, for the server neither cuts prompts nor counts "
+            "tokens; name its tokenizer.json in load.tokenizer"
+        )
+    words = learn(source.counts)
+    whom = f"words counted by {source.name}"
+    if not words.fillers or any(count < 1 for count in words.mid.values()):
+        return Fitting(f"{NOT_EXACT}a word for each token, for {source.name} does not count words")
+    first, second = _checks(abilities, words)
+    if source.counts((second,)) != [words.count(second)]:
+        return Fitting(f"{NOT_EXACT}{whom}, but a text has other tokens than its words", words)
+    first_seen = seen(first)
+    if first_seen is None:
+        if abilities.spoken is Spoken.CHAT:
+            why = "the server does not say what its chat template adds"
+            return Fitting(f"{NOT_EXACT}{whom}, but {why}", words)
+        return Fitting(f"{whom}; not checked, for the server does not say what it saw", words)
+    return _checked(words, whom, (first, first_seen), (second, seen(second)))
+
+
+def _checked(
+    words: WordTokens, whom: str, first: tuple[str, int], second: tuple[str, int | None]
+) -> Fitting:
+    beside = first[1] - (words.count(first[0]) or 0)
+    expected = (words.count(second[0]) or 0) + beside
+    added = f", {beside} more added by the server" if beside else ""
+    if second[1] != expected:
+        why = f"the server saw {second[1]} tokens where {expected} were expected"
+        return Fitting(f"{NOT_EXACT}{whom}{added}; {why}", words, beside)
+    if beside < 0:
+        why = f"the server saw {-beside} fewer than they have"
+        return Fitting(f"{NOT_EXACT}{whom}; {why}", words, beside)
+    return Fitting(f"{whom}{added}; checked with the server", words, beside)
+
+
+def _checks(abilities: Abilities, words: WordTokens) -> tuple[str, str]:
+    """Two texts with different first words, of different lengths."""
+    most = abilities.max_input_tokens
+    lengths = [
+        tokens if most is None else max(1, min(tokens, most // 2)) for tokens in _CHECKED_TOKENS
+    ]
+    texts = batch_prompts(0, "exact prompts", len(lengths), max(lengths))
+    first, second = (
+        words.fitted(text, tokens) for text, tokens in zip(texts, lengths, strict=True)
+    )
+    return first, second
+
+
+def _has_lengths(trial: LoadTrial) -> bool:
+    """Whether its prompts have lengths: those of a file with texts do not."""
+    file = trial.workload.file
+    return file is None or file.kind not in (FileKind.JSONL, FileKind.SHAREGPT)
+
+
+def _asked(control: Control, abilities: Abilities, text: str) -> int:
+    found = tokens_of(control, abilities, text)
+    if found is None:
+        raise InputError(
+            f"{control.url}{abilities.tokenize_path} counted the first text and not "
+            f'"{shortened(text[:60])}"'
+        )
+    return found
+
+
+def _seen(control: Control, abilities: Abilities, text: str) -> int | None:
+    """By a request for one token, not streamed, that the server is not asked to cut."""
+    able = replace(abilities, truncates=False)
+    ask = Ask(prompt=text, messages=(), prompt_tokens=None, output_tokens=1)
+    options = AskOptions(host="", stream=False, sampling=_GREEDY, headers=())
+    reply = control.post(target(able, stream=False), body_bytes(ask, able, options))
+    reading = read_answer(reply.answer, able, False, ask, None)
+    if reading.outcome is not RequestOutcome.OK:
+        raise InputError(
+            f"{control.url} refused a prompt of {len(text.split())} words: {reading.reason}"
+        )
+    return reading.prompt_tokens

@@ -1,0 +1,243 @@
+"""Which request goes to which worker, and when: closed loop, timed, and conversations."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from tgi_bench.drive.reading import Ask, Reading
+from tgi_bench.drive.request_maker import RequestMaker
+from tgi_bench.drive.worker_messages import JobFields, Returned
+from tgi_bench.observation import RequestOutcome
+from tgi_bench.plan.request_spec import RequestSpec
+
+_AHEAD_NS = 2_000_000_000
+"""Requests with a time are handed over that long before it."""
+_MOST_AT_ONCE = 512
+_LEAST_BACKLOG = 32
+_AFTER_FAILURE_NS = 100_000_000
+_SECOND_NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """A request that a worker has. due_ns: 0 in a closed loop."""
+
+    number: int
+    worker: int
+    due_ns: int
+    spec: RequestSpec
+    ask: Ask
+
+
+class Feeder(Protocol):
+    """Makes the jobs of one stage. book: what was handed over and has not come back."""
+
+    book: dict[int, Handed]
+
+    def jobs(self, now_ns: int) -> list[tuple[int, JobFields]]:
+        """(worker, job) of what is to be handed over now."""
+
+    def answered(self, returned: Returned, reading: Reading) -> None:
+        """One came back; it is in the book no more."""
+
+    def exhausted(self, now_ns: int) -> bool:
+        """Whether no further job will come."""
+
+
+class ClosedFeeder:
+    """A backlog for each worker, which sends the next one when a slot is free."""
+
+    def __init__(
+        self, maker: RequestMaker, specs: Iterator[RequestSpec], slots: tuple[int, ...], most: int
+    ) -> None:
+        """slots: of each worker. most: requests in all."""
+        self.book: dict[int, Handed] = {}
+        self._maker, self._specs = maker, specs
+        self._slots = slots
+        self._out = [0] * len(slots)
+        self._recent: list[deque[int]] = [deque() for _ in slots]
+        self._number = 0
+        self._most = most
+        self._first = True
+
+    def jobs(self, now_ns: int) -> list[tuple[int, JobFields]]:
+        """At first one for each slot, so that the start waits for no more."""
+        made: list[tuple[int, JobFields]] = []
+        for worker, slots in enumerate(self._slots):
+            wanted = slots if self._first else self._backlog(worker, now_ns)
+            count = wanted - self._out[worker]
+            for _ in range(count if self._first else min(count, _MOST_AT_ONCE)):
+                if (job := self._next(worker)) is None:
+                    return made
+                made.append((worker, job))
+        self._first = False
+        return made
+
+    def _backlog(self, worker: int, now_ns: int) -> int:
+        """As many as it may need in the next second: twice what it took in the last."""
+        recent = self._recent[worker]
+        while recent and recent[0] < now_ns - _SECOND_NS:
+            recent.popleft()
+        return self._slots[worker] + max(self._slots[worker], _LEAST_BACKLOG, 2 * len(recent))
+
+    def _next(self, worker: int) -> JobFields | None:
+        if self._number >= self._most:
+            return None
+        spec = next(self._specs, None)
+        if spec is None:
+            self._most = self._number
+            return None
+        number, self._number = self._number, self._number + 1
+        ask, request = self._maker.make(number, spec, ())
+        self.book[number] = Handed(number, worker, 0, spec, ask)
+        self._out[worker] += 1
+        return number, 0, request
+
+    def answered(self, returned: Returned, reading: Reading) -> None:
+        """Its slot is free."""
+        del reading
+        handed = self.book.pop(returned.number)
+        self._out[handed.worker] -= 1
+        self._recent[handed.worker].append(time.monotonic_ns())
+
+    def exhausted(self, now_ns: int) -> bool:
+        """Whether the asked number was handed over."""
+        del now_ns
+        return self._number >= self._most
+
+
+class TimedFeeder:
+    """Requests at their own times, to one worker after the other."""
+
+    def __init__(
+        self,
+        maker: RequestMaker,
+        specs: Iterator[RequestSpec],
+        due_ns: Iterator[int],
+        workers: int,
+    ) -> None:
+        """due_ns: absolute, ascending; the shorter one of it and specs ends the stage."""
+        self.book: dict[int, Handed] = {}
+        self._maker, self._specs, self._due_ns = maker, specs, due_ns
+        self._workers = workers
+        self._number = 0
+        self._next_due_ns = next(due_ns, None)
+
+    def jobs(self, now_ns: int) -> list[tuple[int, JobFields]]:
+        """Those of the next two seconds."""
+        made: list[tuple[int, JobFields]] = []
+        while self._next_due_ns is not None and len(made) < _MOST_AT_ONCE:
+            if self._next_due_ns > now_ns + _AHEAD_NS:
+                break
+            spec = next(self._specs, None)
+            if spec is None:
+                self._next_due_ns = None
+                break
+            number, self._number = self._number, self._number + 1
+            worker, due_ns = number % self._workers, self._next_due_ns
+            ask, request = self._maker.make(number, spec, ())
+            self.book[number] = Handed(number, worker, due_ns, spec, ask)
+            made.append((worker, (number, due_ns, request)))
+            self._next_due_ns = next(self._due_ns, None)
+        return made
+
+    def answered(self, returned: Returned, reading: Reading) -> None:
+        """Nothing follows from it."""
+        del reading
+        del self.book[returned.number]
+
+    def exhausted(self, now_ns: int) -> bool:
+        """Whether the schedule is over."""
+        del now_ns
+        return self._next_due_ns is None
+
+
+@dataclass(slots=True)
+class _User:
+    """One of those who talk at once. history: of the running conversation."""
+
+    index: int
+    turns: deque[RequestSpec]
+    history: tuple[tuple[str, str], ...]
+    due_ns: int | None
+
+
+class ConversationFeeder:
+    """Users who talk at once: each waits for its answer, thinks, and goes on."""
+
+    def __init__(
+        self,
+        maker: RequestMaker,
+        specs: Iterator[RequestSpec],
+        users: tuple[int, int],
+        span: tuple[int, int | None, int],
+    ) -> None:
+        """users: (how many, workers). span: (first due_ns, last due_ns or None, most requests)."""
+        self.book: dict[int, Handed] = {}
+        self._maker, self._specs = maker, specs
+        count, self._workers = users
+        self._begin_ns, self._end_ns, self._most = span
+        self._users = [_User(i, deque(), (), self._begin_ns) for i in range(count)]
+        self._asked_by: dict[int, _User] = {}
+        self._ahead: RequestSpec | None = next(specs, None)
+        self._number = 0
+
+    def jobs(self, now_ns: int) -> list[tuple[int, JobFields]]:
+        """The next question of each user who has one."""
+        made = []
+        for user in self._users:
+            if user.due_ns is None or self.exhausted(now_ns):
+                continue
+            if not user.turns:
+                self._take_conversation(user)
+            if not user.turns:
+                user.due_ns = None
+                continue
+            made.append(self._ask(user, user.due_ns))
+        return made
+
+    def _take_conversation(self, user: _User) -> None:
+        user.history = ()
+        if self._ahead is None:
+            return
+        current = self._ahead.conversation
+        while self._ahead is not None and self._ahead.conversation == current:
+            user.turns.append(self._ahead)
+            self._ahead = next(self._specs, None)
+
+    def _ask(self, user: _User, due_ns: int) -> tuple[int, JobFields]:
+        spec = user.turns.popleft()
+        number, self._number = self._number, self._number + 1
+        ask, request = self._maker.make(number, spec, user.history)
+        worker = user.index % self._workers
+        self.book[number] = Handed(number, worker, due_ns, spec, ask)
+        self._asked_by[number] = user
+        user.history = (*user.history, ("user", spec.text))
+        user.due_ns = None
+        return worker, (number, due_ns, request)
+
+    def answered(self, returned: Returned, reading: Reading) -> None:
+        """Its user goes on, or after a failure begins another conversation."""
+        del self.book[returned.number]
+        user = self._asked_by.pop(returned.number)
+        if reading.outcome is RequestOutcome.OK:
+            user.history = (*user.history, ("assistant", reading.text))
+            think_ns = user.turns[0].think_ns if user.turns else 0
+            due_ns = returned.answer.ended_ns + think_ns
+        else:
+            user.turns.clear()
+            due_ns = returned.answer.ended_ns + _AFTER_FAILURE_NS
+        over = self._end_ns is not None and due_ns >= self._end_ns
+        user.due_ns = None if over else due_ns
+
+    def exhausted(self, now_ns: int) -> bool:
+        """Whether the asked number was asked, or the time is over and nobody waits."""
+        if self._number >= self._most:
+            return True
+        over = self._end_ns is not None and now_ns >= self._end_ns
+        silent = not self._asked_by and all(user.due_ns is None for user in self._users)
+        return over or silent

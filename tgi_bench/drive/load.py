@@ -1,0 +1,97 @@
+"""One load over HTTP: workers are started and fed, their answers read as they come.
+
+The workers keep the time; this process makes the requests ahead of it and reads what came back,
+and may be late with both without moving a send or an arrival.
+"""
+
+from __future__ import annotations
+
+import gc
+from urllib.parse import urlsplit
+
+from tgi_bench.drive import worker_messages as w
+from tgi_bench.drive.load_stage import Stage, shares
+from tgi_bench.drive.preparation import LoadTarget, Prepared, prepare
+from tgi_bench.drive.stage_ask import Listener, StageAsk
+from tgi_bench.drive.workers import cores, started, wait_until_ready
+from tgi_bench.observation import LoadStage, RequestObservation
+from tgi_bench.plan.load_trial import Arrivals, ClosedLoop, LoadTrial, OpenLoop
+
+_STREAMS_A_WORKER = 1024
+_RATE_A_WORKER = 2000.0
+_FIRST_CONNECTIONS = 16
+_UNLIMITED = 2**31 - 1
+
+
+def run_stage(prepared: Prepared, ask: StageAsk, listener: Listener) -> LoadStage:
+    """Send one load and record every request of it.
+
+    Raises StepError where a worker process ends early; what was recorded stays. A
+    KeyboardInterrupt passes through, after what is in flight was cut off and recorded.
+    """
+    setups = _setups(prepared, ask.arrivals, listener.kernel_stamps)
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        with started(setups) as workers:
+            ready = wait_until_ready(workers, prepared.trial.request_timeout_ns / 1e9)
+            return Stage(prepared, ask, listener, workers).run(ready)
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def run_load(url: str, trial: LoadTrial) -> tuple[LoadStage, list[RequestObservation]]:
+    """One load to a server of unknown kind, and its requests by their index.
+
+    Raises InputError and StepError as `prepare` and `run_stage`.
+    """
+    prepared = prepare(LoadTarget(url, "", "auto", None), trial)
+    seen: list[RequestObservation] = []
+    listener = Listener(record=seen.extend, progress=lambda _: None)
+    stage = run_stage(prepared, StageAsk(0, 0, trial.arrivals), listener)
+    return stage, sorted(seen, key=lambda request: request.request_index)
+
+
+def _setups(prepared: Prepared, arrivals: Arrivals, kernel_stamps: bool) -> list[w.Setup]:
+    trial = prepared.trial
+    url = urlsplit(prepared.url)
+    count = _worker_count(trial, arrivals)
+    closed = isinstance(arrivals, ClosedLoop)
+    talking = trial.workload.turns is not None
+    streams = arrivals.concurrency if isinstance(arrivals, ClosedLoop) else _FIRST_CONNECTIONS
+    extent = trial.extent
+    stop_ns = 0
+    if extent.duration_ns is not None:
+        stop_ns = extent.warmup_ns + extent.duration_ns + extent.cooldown_ns
+    return [
+        w.Setup(
+            host=url.hostname or "",
+            port=url.port or (443 if url.scheme == "https" else 80),
+            server_name=url.hostname or "",
+            tls=url.scheme == "https",
+            verify=trial.verify,
+            slots=share if closed and not talking else 0,
+            connections=share,
+            stop_ns=stop_ns,
+            timeout_ns=trial.request_timeout_ns,
+            most_in_flight=-(-(trial.max_in_flight or _UNLIMITED) // count),
+            eager=talking,
+            kernel_stamps=kernel_stamps,
+        )
+        for share in shares(streams, count)
+    ]
+
+
+def _worker_count(trial: LoadTrial, arrivals: Arrivals) -> int:
+    """As asked; else as many as the load needs, and one core less than there are."""
+    if trial.workers is not None:
+        return trial.workers
+    match arrivals:
+        case ClosedLoop(concurrency):
+            needed = -(-concurrency // _STREAMS_A_WORKER)
+        case OpenLoop(rate_per_s=rate) if rate is not None:
+            needed = int(-(-rate // _RATE_A_WORKER))
+        case _:
+            needed = 1
+    return max(1, min(needed, cores() - 1))

@@ -1,0 +1,322 @@
+"""One stage on its way: requests are handed to the workers, their answers read as they come."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+from tgi_bench.drive import worker_messages as w
+from tgi_bench.drive.answer_reading import read_answer
+from tgi_bench.drive.feeding import ClosedFeeder, ConversationFeeder, Feeder, TimedFeeder
+from tgi_bench.drive.parts import NO_END, Parts
+from tgi_bench.drive.preparation import Prepared
+from tgi_bench.drive.request_maker import RequestMaker
+from tgi_bench.drive.stage_ask import Listener, Progress, StageAsk
+from tgi_bench.drive.workers import WorkerProcess, answers, heard
+from tgi_bench.errors import StepError
+from tgi_bench.observation import (
+    ClientFacts,
+    LoadPart,
+    LoadStage,
+    Outcome,
+    RequestObservation,
+    RequestOutcome,
+)
+from tgi_bench.plan.arrivals import send_offsets_ns
+from tgi_bench.plan.load_trial import ClosedLoop, Extent, OpenLoop, TraceTimes
+from tgi_bench.plan.request_spec import RequestSpec
+from tgi_bench.plan.workload import requests
+
+_LEAD_NS = 3_000_000
+_LOOK_S = 0.02
+_RECORD_NS = 1_000_000_000
+_SLACK_NS = 5_000_000_000
+_CUT_S = 2.0
+
+
+class Stage:
+    """One load on its way."""
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        ask: StageAsk,
+        listener: Listener,
+        workers: Sequence[WorkerProcess],
+    ) -> None:
+        self._prepared = prepared
+        self._trial = prepared.trial
+        self._ask = ask
+        self._listener = listener
+        self._workers = workers
+        self._maker = RequestMaker(prepared, ask.index)
+        self._stream = f"{prepared.trial.trial_id}/{ask.index}"
+        self._new: list[RequestObservation] = []
+        self._measured: list[RequestObservation] = []
+        self._ended = self._failed = self._tokens = 0
+        self._next_record_ns = 0
+        self._stopped_ns: int | None = None
+        self._kernel_stamps = True
+        self._stamp_reason = ""
+
+    def run(self, ready: Sequence[w.Ready]) -> LoadStage:
+        """From the first job to the last answer."""
+        reasons = [one.stamp_reason for one in ready if one.stamp_reason]
+        self._kernel_stamps, self._stamp_reason = not reasons, "; ".join(dict.fromkeys(reasons))
+        cpu_ns = time.process_time_ns()
+        start_ns = self._start()
+        try:
+            self._drive(start_ns)
+        except KeyboardInterrupt:
+            self._cut()
+            self._flush()
+            raise
+        self._never_sent()
+        self._flush()
+        ended_ns = max(self._last_ended_ns, start_ns)
+        client = self._client(time.process_time_ns() - cpu_ns, ended_ns - start_ns)
+        begin_ns, end_ns = self._parts.window(self._stopped_ns)
+        arrivals = self._ask.arrivals
+        return LoadStage(
+            index=self._ask.index,
+            concurrency=arrivals.concurrency if isinstance(arrivals, ClosedLoop) else None,
+            rate_per_s=arrivals.rate_per_s if isinstance(arrivals, OpenLoop) else None,
+            repeat=self._ask.repeat,
+            began_ns=start_ns,
+            ended_ns=ended_ns,
+            measured_from_ns=begin_ns,
+            measured_until_ns=end_ns,
+            dialect=self._prepared.abilities.spoken.value,
+            client=client,
+            details=self._prepared.details,
+        )
+
+    def _start(self) -> int:
+        """Hand over what must be there at the start, and start; returns when that is."""
+        trial, count = self._trial, len(self._workers)
+        once = isinstance(self._ask.arrivals, TraceTimes)
+        specs = requests(trial.workload, self._stream, self._prepared.corpus, once)
+        closed = isinstance(self._ask.arrivals, ClosedLoop)
+        if closed and trial.workload.turns is None:
+            self._feeder: Feeder = self._closed(specs)
+            self._hand_over(self._feeder.jobs(time.monotonic_ns()))
+        start_ns = time.monotonic_ns() + _LEAD_NS
+        self._parts = Parts(trial.extent, start_ns)
+        self._last_ended_ns = start_ns
+        if closed and trial.workload.turns is not None:
+            end_ns = None
+            if (planned := _planned_ns(trial.extent)) is not None:
+                end_ns = start_ns + planned
+            assert isinstance(self._ask.arrivals, ClosedLoop)
+            users = (self._ask.arrivals.concurrency, count)
+            span = (start_ns, end_ns, _most(trial.extent))
+            self._feeder = ConversationFeeder(self._maker, specs, users, span)
+        elif not closed:
+            self._feeder = TimedFeeder(self._maker, *self._timed(specs, start_ns), count)
+        for worker in self._workers:
+            worker.send((w.START, start_ns))
+        return start_ns
+
+    def _closed(self, specs: Iterator[RequestSpec]) -> ClosedFeeder:
+        assert isinstance(self._ask.arrivals, ClosedLoop)
+        slots = tuple(shares(self._ask.arrivals.concurrency, len(self._workers)))
+        return ClosedFeeder(self._maker, specs, slots, _most(self._trial.extent))
+
+    def _timed(
+        self, specs: Iterator[RequestSpec], start_ns: int
+    ) -> tuple[Iterator[RequestSpec], Iterator[int]]:
+        extent, arrivals = self._trial.extent, self._ask.arrivals
+        if isinstance(arrivals, TraceTimes):
+            return _trace(specs, arrivals, start_ns, extent)
+        assert isinstance(arrivals, OpenLoop)
+        offsets = send_offsets_ns(arrivals, _planned_ns(extent), self._stream)
+        most = _most(extent)
+        due_ns = (start_ns + offset for number, offset in enumerate(offsets) if number < most)
+        return specs, _ended_by(due_ns, most)
+
+    def _drive(self, start_ns: int) -> None:
+        """Feed and hear until every worker is done."""
+        planned_ns = _planned_ns(self._trial.extent)
+        told = False
+        while not all(worker.done for worker in self._workers):
+            now = time.monotonic_ns()
+            if self._stopped_ns is None:
+                self._hand_over(self._feeder.jobs(now))
+            if not told and self._feeder.exhausted(now):
+                told = True
+                self._tell((w.LAST,))
+            for _, message in heard(self._workers, _LOOK_S):
+                if message[0] == w.ANSWERS:
+                    self._read(answers(message))
+            self._now_and_then(now, start_ns, planned_ns)
+
+    def _now_and_then(self, now: int, start_ns: int, planned_ns: int | None) -> None:
+        if now < self._next_record_ns:
+            return
+        self._next_record_ns = now + _RECORD_NS
+        self._flush()
+        share = None
+        most = _most(self._trial.extent)
+        if planned_ns is not None:
+            share = min(1.0, max(0.0, (now - start_ns) / planned_ns))
+        if most < NO_END:
+            share = max(share or 0.0, min(1.0, self._ended / most))
+        self._listener.progress(Progress(share, self._ended, self._failed, self._tokens))
+        enough = self._listener.enough
+        if self._stopped_ns is None and enough is not None and enough(self._measured):
+            self._stopped_ns = now
+            self._tell((w.DRAIN,))
+        if planned_ns is not None:
+            latest_ns = start_ns + planned_ns + self._trial.request_timeout_ns + _SLACK_NS
+            if now > latest_ns:
+                self._tell((w.CUT,))
+
+    def _hand_over(self, jobs: list[tuple[int, w.JobFields]]) -> None:
+        for worker in self._workers:
+            mine = [job for index, job in jobs if index == worker.index]
+            if mine:
+                worker.send((w.JOBS, mine))
+
+    def _tell(self, message: tuple[str]) -> None:
+        for worker in self._workers:
+            if worker.done is None:
+                worker.send(message)
+
+    def _read(self, answered: Sequence[w.Answered]) -> None:
+        for fields in answered:
+            returned = w.Returned.of(fields)
+            handed = self._feeder.book[returned.number]
+            reading = read_answer(
+                returned.answer,
+                self._prepared.abilities,
+                self._trial.stream,
+                handed.ask,
+                self._prepared.count_tokens,
+            )
+            self._feeder.answered(returned, reading)
+            self._keep(
+                RequestObservation(
+                    stage=self._ask.index,
+                    request_index=returned.number,
+                    worker=handed.worker,
+                    part=self._parts.of(returned.number, returned.intended_ns),
+                    conversation=handed.spec.conversation,
+                    turn=handed.spec.turn,
+                    intended_ns=returned.intended_ns,
+                    sent_ns=returned.sent_ns,
+                    ended_ns=returned.answer.ended_ns,
+                    event_ns=reading.event_ns,
+                    event_tokens=reading.event_tokens,
+                    events=reading.events,
+                    shared_reads=reading.shared_reads,
+                    prompt_tokens_asked=handed.ask.prompt_tokens,
+                    prompt_tokens=reading.prompt_tokens,
+                    cached_tokens=reading.cached_tokens,
+                    output_tokens_asked=handed.ask.output_tokens,
+                    output_tokens=reading.output_tokens,
+                    counted_by=reading.counted_by,
+                    finish_reason=reading.finish_reason,
+                    status=returned.answer.status,
+                    new_connection=returned.new_connection,
+                    kernel_stamps=self._kernel_stamps,
+                    outcome=reading.outcome,
+                    reason=reading.reason,
+                )
+            )
+
+    def _keep(self, request: RequestObservation) -> None:
+        self._new.append(request)
+        self._ended += 1
+        self._failed += request.outcome is not RequestOutcome.OK
+        self._tokens += request.output_tokens
+        self._last_ended_ns = max(self._last_ended_ns, request.ended_ns)
+        self._parts.seen(request)
+        if self._listener.enough is not None and request.part is LoadPart.MEASURED:
+            self._measured.append(request)
+
+    def _flush(self) -> None:
+        if self._new:
+            self._listener.record(self._new)
+            self._new = []
+
+    def _never_sent(self) -> None:
+        """What a worker had a time for, that was past, and did not send."""
+        now = time.monotonic_ns()
+        late = [h for h in self._feeder.book.values() if h.due_ns and h.due_ns <= now]
+        if self._stopped_ns is not None:
+            late = [handed for handed in late if handed.due_ns <= (self._stopped_ns or now)]
+        dropped = RequestOutcome.DROPPED.value
+        why = "the load ended before it could be sent"
+        self._read([(h.number, h.due_ns, 0, True, 0, b"", [], 0, now, dropped, why) for h in late])
+
+    def _cut(self) -> None:
+        """End what is in flight and hear of it."""
+        self._tell((w.CUT,))
+        deadline = time.monotonic() + _CUT_S
+        try:
+            while time.monotonic() < deadline and not all(one.done for one in self._workers):
+                for _, message in heard(self._workers, _LOOK_S):
+                    if message[0] == w.ANSWERS:
+                        self._read(answers(message))
+        except StepError:
+            return  # it is being cut off: a worker that is gone already changes nothing
+
+    def _client(self, parent_cpu_ns: int, wall_ns: int) -> ClientFacts:
+        done = [worker.done for worker in self._workers if worker.done is not None]
+        if not done:
+            raise StepError(Outcome.FAILED, "no worker of the load client said that it was done")
+        return ClientFacts(
+            workers=len(done),
+            worker_cpu_ns=tuple(one.cpu_ns for one in done),
+            parent_cpu_ns=parent_cpu_ns,
+            wall_ns=wall_ns,
+            kernel_stamps=self._kernel_stamps,
+            stamp_reason=self._stamp_reason,
+            clock_step_ns=max((one.clock_step_ns for one in done), key=abs),
+            connections_opened=sum(one.opened for one in done),
+            connections_reopened=sum(one.reopened for one in done),
+        )
+
+
+def _planned_ns(extent: Extent) -> int | None:
+    """From the start to the last send; None where the number of requests ends it."""
+    if extent.duration_ns is None:
+        return None
+    return extent.warmup_ns + extent.duration_ns + extent.cooldown_ns
+
+
+def _most(extent: Extent) -> int:
+    if extent.requests is None:
+        return NO_END
+    return extent.warmup_requests + extent.requests + extent.cooldown_requests
+
+
+def _ended_by(due_ns: Iterator[int], most: int) -> Iterator[int]:
+    """The first `most`."""
+    for number, due in enumerate(due_ns):
+        yield due
+        if number + 1 >= most:
+            return
+
+
+def _trace(
+    specs: Iterator[RequestSpec], arrivals: TraceTimes, start_ns: int, extent: Extent
+) -> tuple[Iterator[RequestSpec], Iterator[int]]:
+    """The file's requests and their own times, up to the extent's end."""
+    planned_ns, most = _planned_ns(extent), _most(extent)
+    kept: list[RequestSpec] = []
+    due: list[int] = []
+    for number, spec in enumerate(specs):
+        if spec.at_ns is None or number >= most:
+            break
+        offset_ns = round(spec.at_ns / arrivals.speed)
+        if planned_ns is not None and offset_ns >= planned_ns:
+            break
+        kept.append(spec)
+        due.append(start_ns + offset_ns)
+    return iter(kept), iter(due)
+
+
+def shares(total: int, count: int) -> list[int]:
+    """total in count parts as alike as can be."""
+    return [total // count + (1 if i < total % count else 0) for i in range(count)]

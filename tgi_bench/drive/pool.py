@@ -1,0 +1,173 @@
+"""The connections of a worker: opened before the clock starts, kept alive, spares at hand."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from tgi_bench.drive.connection import Address, Connection, Job, Poller, State
+from tgi_bench.drive.failure import FailedRequestError
+from tgi_bench.drive.stamps import ask_for_stamps
+from tgi_bench.drive.worker_messages import Setup
+from tgi_bench.observation import RequestOutcome
+
+if TYPE_CHECKING:
+    import ssl
+
+    from tgi_bench.drive.tls import TlsLayer
+
+_LEAST_SPARES = 4
+_OPENED_AT_ONCE = 64
+_RESOLVE_TIMEOUT_S = 5.0
+
+
+class Pool:
+    """All connections of one worker. The one given back last is used first.
+
+    opened, reopened: how many were opened before and after `started`.
+    """
+
+    def __init__(self, setup: Setup, poller: Poller) -> None:
+        self._setup = setup
+        self._poller = poller
+        self.connections: dict[int, Connection] = {}
+        self._idle: list[Connection] = []
+        self._opening_spares = 0
+        self.opened = self.reopened = 0
+        self.started = False
+        self._unresolved: FailedRequestError | None = None
+        self._context: ssl.SSLContext | None = None
+        if setup.tls:
+            from tgi_bench.drive.tls import client_context
+
+            self._context = client_context(setup.verify)
+        self._addresses = self._resolved()
+        self.stamp_reason = "asked to do without" if not setup.kernel_stamps else _why_no_stamps()
+
+    def _resolved(self) -> list[Address]:
+        try:
+            found = socket.getaddrinfo(self._setup.host, self._setup.port, type=socket.SOCK_STREAM)
+        except OSError as error:
+            reason = f"{self._setup.host}: {error.strerror or error}"
+            self._unresolved = FailedRequestError(RequestOutcome.DNS, reason)
+            return []
+        return [Address(family, address) for family, _, _, _, address in found]
+
+    def open_first(self, count: int) -> str:
+        """Open that many, of the first address that answers; why one could not be, or ""."""
+        failure = self._choose_address()
+        if failure:
+            return failure
+        deadline_ns = time.monotonic_ns() + self._setup.timeout_ns
+        wanted = count
+        while len(self._idle) < count and time.monotonic_ns() < deadline_ns:
+            opening = len(self.connections) - len(self._idle)
+            try:
+                while wanted and opening < _OPENED_AT_ONCE:
+                    self._connect(None)
+                    wanted, opening = wanted - 1, opening + 1
+                self._wait_for_some()
+            except FailedRequestError as error:
+                return str(error)
+            if not wanted and len(self.connections) == len(self._idle):
+                break
+        return ""
+
+    def _wait_for_some(self) -> None:
+        # epoll counts in seconds, poll in milliseconds.
+        for fd, _ in self._poller.poll(0.05 if sys.platform == "linux" else 50):
+            connection = self.connections.get(fd)
+            if connection is None or connection.state is State.IDLE:
+                continue
+            try:
+                if connection.opening():
+                    self.give_back(connection)
+            except FailedRequestError:
+                self.discard(connection)
+                raise
+
+    def _choose_address(self) -> str:
+        """Keep the first address that takes a connection; all of them where none does."""
+        if self._unresolved is not None:
+            return str(self._unresolved)
+        if len(self._addresses) == 1:
+            return ""
+        failure = ""
+        for address in self._addresses:
+            with socket.socket(address.family, socket.SOCK_STREAM) as sock:
+                sock.settimeout(_RESOLVE_TIMEOUT_S)
+                try:
+                    sock.connect(address.sockaddr)
+                except OSError as error:
+                    failure = failure or f"connect: {error.strerror or error}"
+                    continue
+            self._addresses = [address]
+            return ""
+        return failure
+
+    def idle(self) -> Connection | None:
+        """An open connection without a request, no longer in the pool; None where none is."""
+        return self._idle.pop() if self._idle else None
+
+    def open(self, job: Job) -> Connection:
+        """A connection for this job, which is sent when it is open. Raises FailedRequestError."""
+        job.new_connection = True
+        return self._connect(job)
+
+    def _connect(self, job: Job | None) -> Connection:
+        if self._unresolved is not None:
+            raise self._unresolved
+        connection = Connection(self._addresses[0], self._layer(), self._poller)
+        connection.job = job
+        connection.started_ns = time.monotonic_ns()
+        self.connections[connection.fd] = connection
+        if self.started:
+            self.reopened += 1
+        else:
+            self.opened += 1
+        return connection
+
+    def _layer(self) -> TlsLayer | None:
+        if self._context is None:
+            return None
+        from tgi_bench.drive.tls import TlsLayer
+
+        return TlsLayer(self._context, self._setup.server_name)
+
+    def give_back(self, connection: Connection) -> None:
+        """The connection is open and has no request."""
+        connection.job = None
+        connection.state = State.IDLE
+        connection.served += 1 if connection.head_ns is not None else 0
+        connection.head_ns = None
+        connection.pieces = []
+        connection.received_bytes = 0
+        connection.framing.reset()
+        self._idle.append(connection)
+
+    def discard(self, connection: Connection) -> None:
+        """Close it."""
+        if connection.state is State.IDLE:
+            self._idle = [one for one in self._idle if one is not connection]
+        self.connections.pop(connection.fd, None)
+        connection.close()
+
+    def keep_spares(self, in_flight: int) -> None:
+        """Where jobs have times, open ahead: none of them should wait for a connection."""
+        if self._setup.slots:
+            return
+        opening = sum(c.job is None for c in self.connections.values()) - len(self._idle)
+        wanted = max(_LEAST_SPARES, in_flight // 4) - len(self._idle) - opening
+        wanted = min(wanted, self._setup.most_in_flight - len(self.connections), _OPENED_AT_ONCE)
+        try:
+            for _ in range(wanted):
+                self._connect(None)
+        except FailedRequestError:
+            return  # the request that needs one will say so
+
+
+def _why_no_stamps() -> str:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
+        return ask_for_stamps(sock)

@@ -1,0 +1,75 @@
+"""What a load needs before its clock starts: the server asked, files read, prompts made exact."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from tgi_bench.drive.corpus_file import read_corpus
+from tgi_bench.drive.reading import Abilities
+from tgi_bench.plan.corpus import Corpus
+from tgi_bench.plan.load_trial import LoadTrial
+
+Details = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadTarget:
+    """Where a load goes. engine: "" where it is not known. api_key: None: none is sent."""
+
+    url: str
+    engine: str
+    model: str
+    api_key: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """One trial, ready to be sent as often as it must be.
+
+    count_tokens: of a text, by a tokenizer file; None where there is none. fitted: a prompt's
+    text with exactly that many tokens, as far as it can be known. details: what was found.
+    """
+
+    trial: LoadTrial
+    url: str
+    host: str
+    headers: tuple[tuple[str, str], ...]
+    abilities: Abilities
+    corpus: Corpus | None
+    count_tokens: Callable[[str], int] | None
+    fitted: Callable[[str, int | None], str]
+    details: Details
+
+
+def prepare(target: LoadTarget, trial: LoadTrial) -> Prepared:
+    """Ask the server what it can do, and read the trial's files.
+
+    Raises InputError: a file that is missing or wrong, a server that does not answer as asked.
+    """
+    # httpx takes a while to import; only this part of a load needs it.
+    from tgi_bench.drive.abilities import Asking, find_out
+    from tgi_bench.drive.exact_prompts import fitting
+
+    headers = () if target.api_key is None else (("authorization", f"Bearer {target.api_key}"),)
+    asking = Asking(headers=headers, verify=trial.verify, timeout_s=trial.request_timeout_ns / 1e9)
+    abilities = find_out(target.url, target.engine, trial.spoken, target.model, asking)
+    details: list[tuple[str, str]] = []
+    corpus = None
+    if trial.workload.file is not None:
+        corpus, digest = read_corpus(trial.workload.file)
+        details.append(("Workload file", f"{trial.workload.file.path}, SHA-256 {digest}"))
+    fit = fitting(target.url, abilities, asking, trial)
+    details.append(("Prompt lengths", fit.how))
+    return Prepared(
+        trial=trial,
+        url=target.url,
+        host=urlsplit(target.url).netloc.rpartition("@")[2],
+        headers=headers,
+        abilities=abilities,
+        corpus=corpus,
+        count_tokens=fit.count,
+        fitted=fit.fitted,
+        details=tuple(details),
+    )

@@ -1,0 +1,162 @@
+"""What the events of one answer said, collected, and what is made of their counts."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tgi_bench.drive.reading import Reading
+from tgi_bench.observation import RequestOutcome, TokenSource
+
+_MOST_CHARACTERS = 200
+_OVERLOADED_TYPES = frozenset(
+    {
+        "overloaded",
+        "overloaded_error",
+        "rate_limit_error",
+        "rate_limit_exceeded",
+        "unavailable_error",
+    }
+)
+"""error_type of TGI; type of the OpenAI dialects; llama.cpp's for 503."""
+_OVERLOADED_CODES = frozenset({429, 503, "429", "503"})
+_TGI_OVERLOADED = "Model is overloaded"
+"""TGI's chat stream gives 422 with it, as with every other cause."""
+
+
+@dataclass(slots=True)
+class Said:
+    """Filled while an answer is read.
+
+    arrivals, reads, counts: of each event with tokens: when, in which read (ascending numbers),
+        how many. events: all of them.
+    failed: the first failure that the answer itself showed, and why. ended: its last event came.
+    """
+
+    arrivals: list[int] = field(default_factory=list)
+    reads: list[int] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+    events: int = 0
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    counted_by: TokenSource = TokenSource.EVENTS
+    finish_reason: str | None = None
+    text: str = ""
+    failed: tuple[RequestOutcome, str] | None = None
+    ended: bool = False
+
+    def fail(self, outcome: RequestOutcome, reason: str) -> None:
+        """Keep a failure, unless one came before."""
+        if self.failed is None:
+            self.failed = (outcome, reason)
+
+    def all_at_once(self, tokens: int, arrival_ns: int) -> None:
+        """One event with all tokens; none where there are none."""
+        self.events = 1
+        if tokens > 0:
+            self.arrivals, self.reads, self.counts = [arrival_ns], [0], [tokens]
+
+    def reading(self, outcome: RequestOutcome, reason: str) -> Reading:
+        """As a Reading; events whose count came to be 0 carry no token and are left out."""
+        arrivals, reads, counts = self.arrivals, self.reads, self.counts
+        if 0 in counts:
+            kept = [index for index, count in enumerate(counts) if count]
+            arrivals = [arrivals[index] for index in kept]
+            reads = [reads[index] for index in kept]
+            counts = [counts[index] for index in kept]
+        return Reading(
+            event_ns=array("q", arrivals),
+            event_tokens=array("i", counts),
+            events=self.events,
+            shared_reads=len(reads) - len(set(reads)),
+            prompt_tokens=self.prompt_tokens,
+            cached_tokens=self.cached_tokens,
+            output_tokens=sum(counts),
+            counted_by=self.counted_by,
+            finish_reason=self.finish_reason,
+            outcome=outcome,
+            reason=reason,
+            text=self.text,
+        )
+
+
+def spread(counts: Sequence[int], total: int, empty: Sequence[int] = ()) -> list[int]:
+    """The counts changed so that their sum is total, where only the sum is known.
+
+    counts: 0 or more each; total: 0 or more. empty: indexes of events whose count is 0 and which
+    may hold one token each all the same, the most likely first: they take a surplus first. What
+    is left goes to all in proportion: the first k events together get
+    floor(total * (c_1 + .. + c_k) / sum), so the same input gives the same output. Without any
+    count it all goes to the last event. [] stays [].
+    """
+    found = list(counts)
+    for index in empty[: max(0, total - sum(found))]:
+        found[index] = 1
+    whole = sum(found)
+    if whole == total or not found:
+        return found
+    if not whole:
+        found[-1] = total
+        return found
+    reached = given = 0
+    for index, count in enumerate(found):
+        reached += count
+        now = total * reached // whole
+        found[index] = now - given
+        given = now
+    return found
+
+
+def told_error(said: dict[object, object]) -> tuple[RequestOutcome, str] | None:
+    """The error in an event or a body; None where there is none.
+
+    Forms: {"error": text, "error_type"} of TGI, {"error": {"message", "type", "code"}} of the
+    OpenAI dialects, and {"object": "error", "message", "type", "code"} of older vLLM.
+    """
+    error = said.get("error")
+    if error is None:
+        if said.get("object") != "error":
+            return None
+        error = said
+    if isinstance(error, dict):
+        message, kind = error.get("message"), error.get("type")
+        codes = (error.get("code"), error.get("http_status_code"), error.get("status_code"))
+    else:
+        message, kind, codes = error, said.get("error_type"), (None, None, None)
+    text = shortened(message if isinstance(message, str) and message else repr(error))
+    overloaded = (
+        (isinstance(kind, str) and kind in _OVERLOADED_TYPES)
+        or any(isinstance(code, int | str) and code in _OVERLOADED_CODES for code in codes)
+        or message == _TGI_OVERLOADED
+    )
+    outcome = RequestOutcome.OVERLOADED if overloaded else RequestOutcome.SERVER_ERROR
+    return outcome, f"{text} ({kind})" if isinstance(kind, str) and kind else text
+
+
+def count_of(value: object) -> int | None:
+    """A number of tokens as JSON has it; None where it is none."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**31:
+        return None
+    return value
+
+
+def word_of(value: object) -> str | None:
+    """A text that is not empty, else None: TGI's completions say "" for no finish reason."""
+    return value if isinstance(value, str) and value else None
+
+
+def shortened(text: str) -> str:
+    """On one line, at most 200 characters."""
+    line = " ".join(text[: 4 * _MOST_CHARACTERS].split())
+    return line if len(line) <= _MOST_CHARACTERS else f"{line[: _MOST_CHARACTERS - 3]}..."
+
+
+def unreadable(data: bytes, where: str) -> str:
+    """Why bytes are not the JSON that they should be."""
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        return f"{where} is not UTF-8: byte 0x{data[error.start]:02x} at offset {error.start:,}"
+    begun = shortened(data[:80].decode(errors="replace"))
+    return f"{where} is not JSON: {begun}" if begun else f"{where} is empty"

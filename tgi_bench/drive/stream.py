@@ -1,0 +1,404 @@
+"""Requests over HTTP: the hot path, which a worker process spends its life in.
+
+A worker knows bytes and times only: requests come to it serialised, answers leave it undecoded.
+Sends happen at absolute deadlines; arrivals are the kernel's receive timestamps, so nothing is
+lost by reading a little later, many streams at a time, and the loop sleeps in between.
+"""
+
+from __future__ import annotations
+
+import gc
+import heapq
+import resource
+import select
+import sys
+import time
+from collections import deque
+from typing import cast
+
+from tgi_bench.drive import worker_messages as w
+from tgi_bench.drive.channel import Channel, Message
+from tgi_bench.drive.connection import IN, OUT, READ_BYTES, Connection, Job, Poller, State
+from tgi_bench.drive.failure import FailedRequestError, failure_of
+from tgi_bench.drive.http_framing import FramingError
+from tgi_bench.drive.pool import Pool
+from tgi_bench.drive.stamps import ANCILLARY_BYTES, WallClock, unpack_stamp
+from tgi_bench.observation import RequestOutcome
+
+_PERIOD_NS = 1_000_000
+"""Between two looks at the sockets where the kernel stamps what comes."""
+_USER_PERIOD_NS = 100_000
+"""The same where it does not: what comes is stamped when it is read."""
+_LEAD_NS = 150_000
+"""Wake that long before a send's time, and spin: a sleep ends late by up to this."""
+_HOUSEKEEPING_NS = 100_000_000
+_FLUSH_NS = 20_000_000
+_FIRST_BACKOFF_NS = 50_000_000
+_LONGEST_BACKOFF_NS = 1_000_000_000
+_MOST_ANSWER_BYTES = 1 << 26
+
+
+class Worker:
+    """One process's streams."""
+
+    def __init__(self, setup: w.Setup, channel: Channel, poller: Poller) -> None:
+        self._setup = setup
+        self._channel = channel
+        self._poller = poller
+        self._pool = Pool(setup, poller)
+        self._untimed: deque[Job] = deque()
+        self._timed: list[tuple[int, int, Job]] = []
+        self._answers: list[w.Answered] = []
+        self._in_flight = 0
+        self._last = self._draining = self._cut = False
+        self._stop_ns = 0
+        self._clock = WallClock()
+        self._next_housekeeping_ns = 0
+        self._next_flush_ns = 0
+        self._paused_until_ns = self._backoff_ns = 0
+        self._user_stamped = 0
+
+    def run(self) -> None:
+        """Open connections, wait for the start, send until there is nothing left."""
+        failure = self._pool.open_first(self._setup.connections)
+        self._channel.send(w.Ready(self._pool.opened, failure, self._pool.stamp_reason).message())
+        start_ns = self._wait_for_start()
+        if start_ns is None:
+            return
+        if self._setup.stop_ns:
+            self._stop_ns = start_ns + self._setup.stop_ns
+        gc.collect()
+        gc.freeze()
+        gc.disable()
+        cpu_ns = time.process_time_ns()
+        while start_ns - time.monotonic_ns() > _LEAD_NS:
+            time.sleep((start_ns - time.monotonic_ns() - _LEAD_NS) / 1e9)
+        while time.monotonic_ns() < start_ns:
+            pass
+        self._pool.started = True
+        self._loop()
+        self._finish(time.process_time_ns() - cpu_ns)
+
+    def _wait_for_start(self) -> int | None:
+        while not self._channel.closed:
+            select.select([self._channel], [], [], 1.0)
+            start_ns = None
+            for message in self._channel.receive():
+                if message[0] == w.START:
+                    start_ns = cast(int, message[1])
+                else:
+                    self.take(message)
+            if start_ns is not None:
+                return start_ns
+        return None
+
+    def _loop(self) -> None:
+        period = _PERIOD_NS if not self._pool.stamp_reason else _USER_PERIOD_NS
+        monotonic_ns, sleep = time.monotonic_ns, time.sleep
+        poll, timed = self._poller.poll, self._timed
+        channel = self._channel
+        channel_fd = channel.fileno()
+        while not self._over():
+            begun = now = monotonic_ns()
+            if timed and timed[0][0] - now <= _LEAD_NS:
+                self._send_due()
+            if self._untimed:
+                self._fill_slots()
+            ready = poll(0)
+            if ready:
+                self._read(ready, channel_fd)
+            now = monotonic_ns()
+            if now >= self._next_housekeeping_ns:
+                self._keep_house(now)
+            if self._answers and (self._setup.eager or now >= self._next_flush_ns):
+                self._hand_over(now)
+            if channel.pending:
+                channel.flush()
+            wake = begun + period
+            if timed:
+                wake = min(wake, timed[0][0] - _LEAD_NS)
+            rest = wake - monotonic_ns()
+            if rest > 0:
+                sleep(rest / 1e9)
+
+    def _over(self) -> bool:
+        if self._channel.closed or self._cut:
+            return True
+        if self._in_flight or self._timed:
+            return False
+        if self._draining or (self._stop_ns and time.monotonic_ns() >= self._stop_ns):
+            return True
+        return self._last and not self._untimed
+
+    # Sending
+
+    def _send_due(self) -> None:
+        """Send every job whose time has come; spin for one whose time is about to."""
+        timed, monotonic_ns = self._timed, time.monotonic_ns
+        while timed and timed[0][0] - monotonic_ns() <= _LEAD_NS:
+            due_ns, _, job = heapq.heappop(timed)
+            while monotonic_ns() < due_ns:
+                pass
+            if self._in_flight >= self._setup.most_in_flight:
+                reason = f"{self._in_flight} requests were in flight, the most allowed"
+                self._not_sent(job, RequestOutcome.DROPPED, reason)
+            elif monotonic_ns() - due_ns > self._setup.timeout_ns:
+                self._not_sent(job, RequestOutcome.DROPPED, "its time was past by the timeout")
+            else:
+                self._begin(job)
+
+    def _fill_slots(self) -> None:
+        """Begin jobs without a time, as long as there is a slot."""
+        while self._untimed and self._in_flight < self._setup.slots:
+            now = time.monotonic_ns()
+            ended = self._stop_ns and now >= self._stop_ns
+            if ended or self._draining or now < self._paused_until_ns:
+                return
+            self._begin(self._untimed.popleft())
+
+    def _begin(self, job: Job) -> None:
+        """Send on an idle connection, or open one for it."""
+        connection = self._pool.idle()
+        if connection is None:
+            try:
+                connection = self._pool.open(job)
+            except FailedRequestError as failure:
+                self._not_sent(job, failure.outcome, str(failure))
+                return
+            self._in_flight += 1
+            return
+        self._in_flight += 1
+        self._send(connection, job)
+
+    def _send(self, connection: Connection, job: Job) -> None:
+        connection.job = job
+        connection.state = State.BUSY
+        connection.sent_ns = connection.started_ns = time.monotonic_ns()
+        try:
+            connection.send(job.request)
+        except FailedRequestError as failure:
+            self._fail(connection, failure.outcome, str(failure))
+
+    # Reading
+
+    def _read(self, ready: list[tuple[int, int]], channel_fd: int) -> None:
+        """Everything that epoll said is there: one read of each stream."""
+        connections, offset_ns = self._pool.connections, self._clock.offset_ns
+        for fd, mask in ready:
+            if fd == channel_fd:
+                self._hear()
+                continue
+            connection = connections.get(fd)
+            if connection is None:
+                continue  # closed a moment ago, in this very round
+            if connection.state is not State.BUSY or mask & ~IN:
+                self._unusual(connection, mask)
+                continue
+            try:
+                data, ancillary, _, _ = connection.recvmsg(READ_BYTES, ANCILLARY_BYTES)
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                self._reset(connection, error)
+                continue
+            if ancillary:
+                seconds, nanoseconds = unpack_stamp(ancillary[0][2])
+                arrival_ns = seconds * 1_000_000_000 + nanoseconds + offset_ns
+            else:
+                arrival_ns = time.monotonic_ns()
+                self._user_stamped += 1 if data else 0
+            self._received(connection, data, arrival_ns)
+
+    def _received(self, connection: Connection, data: bytes, arrival_ns: int) -> None:
+        framing = connection.framing
+        try:
+            if not data:
+                framing.eof()
+                body = b""
+            elif connection.tls is None:
+                body = framing.feed(data)
+            else:
+                body = framing.feed(connection.tls.decrypted(data))
+        except FramingError as error:
+            self._broken(connection, data, str(error))
+            return
+        except FailedRequestError as failure:
+            self._fail(connection, failure.outcome, str(failure))
+            return
+        if body:
+            connection.pieces.append((arrival_ns, body))
+            connection.received_bytes += len(body)
+            if connection.received_bytes > _MOST_ANSWER_BYTES:
+                reason = f"an answer of more than {_MOST_ANSWER_BYTES >> 20} MiB"
+                self._fail(connection, RequestOutcome.PROTOCOL, reason)
+                return
+        if connection.head_ns is None and framing.head_done:
+            connection.head_ns = arrival_ns
+        if framing.done:
+            self._answered(connection, arrival_ns, closed=not data)
+
+    def _answered(self, connection: Connection, ended_ns: int, closed: bool) -> None:
+        self._answers.append(connection.answered(ended_ns, None, ""))
+        self._in_flight -= 1
+        self._backoff_ns = 0
+        if closed or not connection.framing.keep_alive or connection.framing.rest:
+            self._pool.discard(connection)
+        else:
+            self._pool.give_back(connection)
+        if self._untimed:
+            self._fill_slots()
+
+    def _unusual(self, connection: Connection, mask: int) -> None:
+        """A connection that is being opened, has more to send, or is idle and was closed."""
+        try:
+            match connection.state:
+                case State.CONNECTING | State.HANDSHAKE:
+                    if connection.opening():
+                        self._opened(connection)
+                case State.IDLE:
+                    # A server may close what is idle; anything that it says there is unasked.
+                    self._pool.discard(connection)
+                case State.BUSY:
+                    if mask & OUT:
+                        connection.push()
+                    if mask & ~OUT:
+                        self._read([(connection.fd, IN)], -1)
+                case State.CLOSED:
+                    pass
+        except FailedRequestError as failure:
+            self._fail(connection, failure.outcome, str(failure))
+
+    def _opened(self, connection: Connection) -> None:
+        job = connection.job
+        if job is None:
+            self._pool.give_back(connection)
+        else:
+            self._send(connection, job)
+
+    # Failing
+
+    def _reset(self, connection: Connection, error: OSError) -> None:
+        failure = failure_of(error, "read")
+        self._fail(connection, failure.outcome, str(failure))
+
+    def _broken(self, connection: Connection, data: bytes, why: str) -> None:
+        """The framing was wrong, or the connection ended in the middle of it."""
+        if data:
+            self._fail(connection, RequestOutcome.PROTOCOL, why)
+            return
+        if connection.head_ns is None:
+            idle = connection.served > 0
+            reason = "the server closed the connection before it answered"
+            reason += ", which had been idle" if idle else ""
+            self._fail(connection, RequestOutcome.CONNECTION_RESET, reason)
+        else:
+            self._fail(connection, RequestOutcome.INCOMPLETE, "the connection ended in the answer")
+
+    def _fail(self, connection: Connection, outcome: RequestOutcome, reason: str) -> None:
+        """End the connection and with it its request."""
+        job, never_sent = connection.job, connection.state in (State.CONNECTING, State.HANDSHAKE)
+        self._pool.discard(connection)
+        if job is None:
+            return
+        self._in_flight -= 1
+        if never_sent:
+            self._not_sent(job, outcome, reason)
+        else:
+            now = time.monotonic_ns()
+            self._answers.append(connection.answered(now, outcome, reason))
+            if connection.head_ns is None:
+                self._back_off(now)
+
+    def _not_sent(self, job: Job, outcome: RequestOutcome, reason: str) -> None:
+        now = time.monotonic_ns()
+        intended_ns = job.due_ns or now
+        self._answers.append(
+            (job.number, intended_ns, 0, True, 0, b"", [], 0, now, outcome.value, reason)
+        )
+        if outcome is not RequestOutcome.DROPPED:
+            self._back_off(now)
+
+    def _back_off(self, now: int) -> None:
+        """A server that refuses is not to be asked as quickly as it refuses."""
+        self._backoff_ns = min(max(_FIRST_BACKOFF_NS, 2 * self._backoff_ns), _LONGEST_BACKOFF_NS)
+        self._paused_until_ns = now + self._backoff_ns
+
+    # What is done now and then
+
+    def _keep_house(self, now: int) -> None:
+        """Timeouts, the clock's offset, spare connections."""
+        self._next_housekeeping_ns = now + min(_HOUSEKEEPING_NS, self._setup.timeout_ns // 10)
+        self._clock.read()
+        timeout_ns = self._setup.timeout_ns
+        for connection in list(self._pool.connections.values()):
+            if connection.job is not None and now - connection.started_ns > timeout_ns:
+                self._time_out(connection)
+            elif connection.state in (State.CONNECTING, State.HANDSHAKE) and (
+                now - connection.started_ns > timeout_ns
+            ):
+                self._pool.discard(connection)
+        if not self._draining:
+            self._pool.keep_spares(self._in_flight)
+
+    def _time_out(self, connection: Connection) -> None:
+        seconds = f"{self._setup.timeout_ns / 1e9:g} s"
+        if connection.state is not State.BUSY:
+            what = f"no connection within {seconds}"
+        elif connection.head_ns is None:
+            what = f"no answer within {seconds}"
+        else:
+            what = f"the answer was not whole within {seconds}"
+        self._fail(connection, RequestOutcome.TIMEOUT, what)
+
+    def _hear(self) -> None:
+        for message in self._channel.receive():
+            self.take(message)
+
+    def take(self, message: Message) -> None:
+        """Do what the driver says."""
+        match message:
+            case (w.JOBS, list(jobs)):
+                for number, due_ns, request in cast(list[w.JobFields], jobs):
+                    job = Job(number, due_ns, request)
+                    if due_ns:
+                        heapq.heappush(self._timed, (due_ns, number, job))
+                    else:
+                        self._untimed.append(job)
+            case (w.LAST,):
+                self._last = True
+            case (w.DRAIN,):
+                self._draining = True
+                self._timed.clear()
+                self._untimed.clear()
+            case (w.CUT,):
+                self._cut = True
+
+    def _hand_over(self, now: int) -> None:
+        self._channel.send((w.ANSWERS, list(self._answers)))
+        self._answers.clear()
+        self._next_flush_ns = now + _FLUSH_NS
+
+    def _finish(self, cpu_ns: int) -> None:
+        """Hand the rest over, wait until it is taken, and end."""
+        for connection in list(self._pool.connections.values()):
+            reason = "the load was ended while it was in flight"
+            self._fail(connection, RequestOutcome.CUT_OFF, reason)
+        self._hand_over(time.monotonic_ns())
+        self._clock.read()
+        self._channel.send(
+            w.Done(
+                cpu_ns=cpu_ns,
+                peak_bytes=_peak_bytes(),
+                clock_step_ns=self._clock.furthest_step_ns,
+                opened=self._pool.opened,
+                reopened=self._pool.reopened,
+                user_stamped=self._user_stamped,
+            ).message()
+        )
+        while not self._channel.closed and not self._channel.flush():
+            select.select([], [self._channel], [], 1.0)
+
+
+def _peak_bytes() -> int:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024  # in KiB on Linux

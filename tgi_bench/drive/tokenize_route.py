@@ -1,0 +1,51 @@
+"""How many tokens a server's own tokenizer makes of a text.
+
+Bodies: {"inputs"} of TGI (1.4.0 and newer), {"model", "prompt"} of vLLM and SGLang, {"content"}
+of llama.cpp; each counts the tokens that the model's tokenizer adds, as its prompts do.
+"""
+
+from __future__ import annotations
+
+import orjson
+
+from tgi_bench.drive.control import Control
+from tgi_bench.drive.reading import Abilities
+from tgi_bench.drive.said import count_of
+
+TOKENIZE_PATH = "/tokenize"
+"""Of all four engines."""
+
+
+def tokens_of(control: Control, abilities: Abilities, text: str) -> int | None:
+    """Tokens of a prompt; None where the server has no such path or does not tell a count."""
+    if abilities.tokenize_path is None:
+        return None
+    reply = control.post(abilities.tokenize_path, _body(abilities, text))
+    if reply.status != 200:
+        return None
+    match reply.json:
+        case list(tokens):
+            found = len(tokens)
+        case {"count": int(count)}:
+            found = count_of(count) or 0
+        case {"tokens": list(tokens)}:
+            found = len(tokens)
+        case _:
+            found = 0
+    return found or None
+
+
+def _body(abilities: Abilities, text: str) -> bytes:
+    tgi = {"inputs": text}
+    openai: dict[str, str | bool] = {"model": abilities.model, "prompt": text}
+    llamacpp: dict[str, str | bool] = {"content": text, "add_special": True}
+    match abilities.engine:
+        case "tgi":
+            return orjson.dumps(tgi)
+        case "vllm" | "sglang":
+            return orjson.dumps(openai)
+        case "llamacpp":
+            return orjson.dumps(llamacpp)
+        case _:
+            # Each takes its own key and ignores the others.
+            return orjson.dumps(tgi | openai | llamacpp)

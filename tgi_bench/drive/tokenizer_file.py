@@ -1,0 +1,58 @@
+"""Token counts by a tokenizer.json, with the optional package `tokenizers`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tgi_bench.drive.said import shortened
+from tgi_bench.errors import InputError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+_FILE = "tokenizer.json"
+
+
+class TokenizerFile:
+    """One file, read."""
+
+    def __init__(self, path: str) -> None:
+        """path: of a tokenizer.json, or of the folder that it lies in.
+
+        Raises InputError where the package, the file, or a tokenizer in it is missing.
+        """
+        self._tokenizer = _read(path)
+
+    def count(self, text: str) -> int:
+        """Tokens of a generated text: none are added."""
+        return len(self._tokenizer.encode(text, add_special_tokens=False).ids)
+
+    def prompt_counts(self, texts: Sequence[str]) -> list[int]:
+        """Tokens of each prompt, those that the tokenizer adds included."""
+        return [len(found.ids) for found in self._tokenizer.encode_batch(list(texts))]
+
+
+def _read(path: str) -> Tokenizer:
+    file = Path(path)
+    if file.is_dir():
+        file = file / _FILE
+    if not file.is_file():
+        raise InputError(f"load.tokenizer: there is no file {file}")
+    try:
+        from tokenizers import Tokenizer
+    except ImportError as error:
+        raise InputError(
+            "load.tokenizer needs the package tokenizers: pip install tokenizers"
+        ) from error
+    try:
+        tokenizer: Tokenizer = Tokenizer.from_file(str(file))
+    except Exception as error:  # the package raises nothing narrower
+        raise InputError(
+            f"load.tokenizer: {file} is no tokenizer: {shortened(str(error))}"
+        ) from error
+    # A file may say that texts are cut or filled up; a server does neither with them.
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer

@@ -1,0 +1,286 @@
+"""What the keys of a load mean together, and what is refused of it, each in one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import PurePath
+
+from tgi_bench.errors import InputError, Problem
+from tgi_bench.plan.load_keys import (
+    FindKeys,
+    LengthKeys,
+    LoadKeys,
+    NormalKeys,
+    RampPartKeys,
+    SearchKeys,
+    WorkloadKeys,
+)
+from tgi_bench.plan.load_trial import METRICS, STATISTICS, SUCCESS, FileKind, Slo
+from tgi_bench.plan.nearest import shown, suggestion
+from tgi_bench.plan.quantities import NS, duration_s, share
+
+WAYS = ("concurrency", "rate", "ramp", "trace", "find")
+LATENCIES = tuple(f"{metric}_{statistic}" for metric in METRICS for statistic in STATISTICS)
+"""What an SLO may name, beside SUCCESS."""
+WITH_INTERVAL = tuple(name for name in LATENCIES if not name.endswith("_max"))
+"""What `until` may name: a greatest value has no confidence interval."""
+_OWN_TEXTS = (FileKind.JSONL, FileKind.SHAREGPT)
+_TIMED = (FileKind.AZURE, FileKind.MOONCAKE, FileKind.CSV)
+
+_Found = Iterator[tuple[str, str]]
+
+
+def load_problems(loads: Sequence[LoadKeys], paths: Sequence[str]) -> tuple[Problem, ...]:
+    """Every problem of every load; paths: the key path that each load stands at."""
+    problems = []
+    for keys, path in zip(loads, paths, strict=True):
+        for found in (_ways(keys), _workload(keys), _lengths(keys), _extent(keys), _goals(keys)):
+            problems += [
+                Problem(f"{path}.{inner}" if inner else path, text) for inner, text in found
+            ]
+    return tuple(problems)
+
+
+def slo_of(metric: str, limit: str | float | bool | None) -> Slo:
+    """One SLO, its limit in ns, or as a share; InputError for a limit that is none."""
+    if metric == SUCCESS:
+        return Slo(metric, share(limit))
+    return Slo(metric, duration_s(limit) * NS)
+
+
+def ways_given(keys: LoadKeys) -> tuple[str, ...]:
+    """Which of concurrency, rate, ramp, trace and find are given."""
+    values = (keys.concurrency, keys.rate, keys.ramp, keys.trace, keys.find)
+    return tuple(name for name, value in zip(WAYS, values, strict=True) if value is not None)
+
+
+def file_kind(path: str, kind: str | None) -> FileKind | None:
+    """What a workload's file holds; None where neither the key nor the name tells."""
+    if kind is not None:
+        return FileKind(kind)
+    return FileKind.JSONL if PurePath(path).suffix == ".jsonl" else None
+
+
+def _ways(keys: LoadKeys) -> _Found:
+    given = ways_given(keys)
+    if not given:
+        yield "", f"does not say how requests come: give one of {', '.join(WAYS)}"
+    elif len(given) > 1:
+        yield given[1], f"stands beside `{given[0]}`: give one of {', '.join(WAYS)} in a load"
+    paced = keys.rate is not None or keys.ramp is not None or _seeks_rate(keys)
+    if given and not paced:
+        for name, value in (("arrivals", keys.arrivals), ("burstiness", keys.burstiness)):
+            if value is not None:
+                yield name, "is read with `rate`, `ramp` and `find: max_rate` only: leave it out"
+    elif keys.burstiness is not None and keys.arrivals != "gamma":
+        yield "burstiness", "is read with `arrivals: gamma` only: say so, or leave it out"
+    for index, part in enumerate(keys.ramp or ()):
+        if message := _part_problem(part):
+            yield f"ramp.{index}", message
+    if keys.ramp and all((p.rate or p.begin or p.end or 0) == 0 for p in keys.ramp):
+        yield "ramp", "has no part with a rate above 0: nothing would be sent"
+    most = max(keys.concurrency or [0])
+    if keys.max_in_flight is not None and keys.max_in_flight < most:
+        yield "max_in_flight", f"is less than the concurrency {most}: leave it out"
+
+
+def _seeks_rate(keys: LoadKeys) -> bool:
+    return keys.find is not None and keys.find.max_rate is not None
+
+
+def _part_problem(part: RampPartKeys) -> str:
+    step = part.rate is not None
+    slope = part.begin is not None or part.end is not None
+    if step and slope:
+        return "holds `rate` and `from` or `to`: give `rate`, or `from` and `to`"
+    if not step and (part.begin is None or part.end is None):
+        return "needs `rate`, or both `from` and `to`"
+    return ""
+
+
+def _workload(keys: LoadKeys) -> _Found:
+    workload = keys.workload
+    kind = None
+    if workload.file is not None:
+        kind = file_kind(workload.file.path, workload.file.kind)
+        if kind is None:
+            kinds = ", ".join(kind.value for kind in FileKind)
+            yield "workload.file.kind", f"is missing, and the name does not tell: one of {kinds}"
+        yield from _with_file(workload, kind)
+    if keys.trace is not None:
+        yield from _with_trace(workload, kind)
+    if workload.turns is not None:
+        closed = keys.concurrency is not None or (
+            keys.find is not None and keys.find.max_concurrency is not None
+        )
+        if not closed:
+            yield (
+                "workload.turns",
+                "needs a closed loop: a turn waits for the answer before it, so give `concurrency`",
+            )
+        if workload.file is not None and kind not in (None, FileKind.SHAREGPT):
+            yield "workload.turns", "takes no file but one of conversations (kind: sharegpt)"
+
+
+def _with_file(workload: WorkloadKeys, kind: FileKind | None) -> _Found:
+    if workload.prompt_tokens is not None:
+        yield "workload.prompt_tokens", "is what the file says: leave it out, or the file"
+    if workload.shared_prefix is not None and kind in (*_OWN_TEXTS, FileKind.MOONCAKE):
+        yield "workload.shared_prefix", f"is what a file of kind {kind.value} says: leave it out"
+
+
+def _with_trace(workload: WorkloadKeys, kind: FileKind | None) -> _Found:
+    kinds = ", ".join(timed.value for timed in _TIMED)
+    if workload.file is None:
+        yield "trace", f"needs a file with times: give workload.file, of kind {kinds}"
+    elif kind is not None and kind not in _TIMED:
+        yield "trace", f"needs a file with times: one of kind {kinds}, not {kind.value}"
+    if workload.file is not None and workload.file.shuffle:
+        yield "workload.file.shuffle", "cannot be: a trace's requests have the file's own order"
+
+
+def _lengths(keys: LoadKeys) -> _Found:
+    workload = keys.workload
+    lengths = {
+        "workload.prompt_tokens": workload.prompt_tokens,
+        "workload.output_tokens": workload.output_tokens,
+        "workload.turns.count": workload.turns.count if workload.turns else None,
+    }
+    for path, length in lengths.items():
+        if length is not None:
+            yield from ((f"{path}{inner}", text) for inner, text in _length_problems(length))
+    shared, prompt = workload.shared_prefix, workload.prompt_tokens
+    least = 512 if prompt is None else _least(prompt)
+    if shared is not None and workload.file is None and least <= shared.tokens:
+        yield (
+            "workload.shared_prefix.tokens",
+            f"must be less than every prompt, which is {least} tokens at least with the prefix "
+            f"in it, not {shared.tokens}",
+        )
+
+
+def _length_problems(length: LengthKeys) -> _Found:
+    forms = {
+        "fixed": length.fixed,
+        "uniform": length.uniform,
+        "normal": length.normal,
+        "lognormal": length.lognormal,
+        "values": length.values,
+    }
+    given = [name for name, value in forms.items() if value is not None]
+    if len(given) != 1:
+        yield "", f"must hold one of {', '.join(forms)}, not {' and '.join(given) or 'none'}"
+    if length.weights is not None and length.values is None:
+        yield ".weights", "is read with `values` only"
+    elif length.weights is not None and len(length.weights) != len(length.values or ()):
+        counts = f"{len(length.values or ())} values and {len(length.weights)} weights"
+        yield ".weights", f"must hold a weight for each value: there are {counts}"
+    if length.uniform is not None and length.uniform[0] > length.uniform[1]:
+        yield ".uniform", f"must ascend: [lowest, highest], not {shown(length.uniform)}"
+    for name, bounds in ((".normal", length.normal), (".lognormal", length.lognormal)):
+        if bounds is None:
+            continue
+        middle = bounds.mean if isinstance(bounds, NormalKeys) else bounds.median
+        if bounds.lowest > middle:
+            yield f"{name}.lowest", f"must be at most {middle:g}, the middle, not {bounds.lowest}"
+        if bounds.highest is not None and bounds.highest < middle:
+            yield (
+                f"{name}.highest",
+                f"must be at least {middle:g}, the middle, not {bounds.highest}",
+            )
+
+
+def _least(length: LengthKeys) -> int:
+    """The least number that may come; 1 where the keys are not of one form."""
+    match length:
+        case LengthKeys(fixed=int(tokens)):
+            return tokens
+        case LengthKeys(uniform=[lowest, _]):
+            return int(lowest)
+        case LengthKeys(values=[*values]) if values:
+            return min(values)
+        case _:
+            bounds = length.normal or length.lognormal
+            return bounds.lowest if bounds else 1
+
+
+def _extent(keys: LoadKeys) -> _Found:
+    """Whether it ends, and whether warm-up and cool-down are of the kind that ends it."""
+    if keys.ramp is not None and keys.duration is not None:
+        yield "duration", "is what the ramp's parts add up to: leave it out"
+    counted = keys.requests is not None
+    timed = keys.duration is not None or keys.ramp is not None or not counted
+    spans = (("warmup", keys.warmup), ("cooldown", keys.cooldown))
+    outside = 0.0
+    for name, span in spans:
+        if isinstance(span, int) and span > 0 and not counted:
+            yield (
+                name,
+                f"is a number of requests, but a time ends the load: write `{span}s`, or "
+                "give `requests`",
+            )
+        if isinstance(span, str):
+            outside += duration_s(span, zero=True)
+            if not timed:
+                yield name, "is a time, but `requests` ends the load: give a number of requests"
+    whole = sum(part.length for part in keys.ramp or ())
+    if keys.ramp and outside >= whole:
+        yield "warmup", f"and `cooldown` leave nothing of the ramp's {whole:g} s to measure"
+    if keys.until is not None:
+        if keys.ramp is not None or keys.trace is not None:
+            yield "until", "needs a load that stays the same: leave it out of a ramp or a trace"
+        if keys.until.metric not in WITH_INTERVAL:
+            yield "until.metric", _no_metric(keys.until.metric, WITH_INTERVAL)
+
+
+def _no_metric(name: str, allowed: Sequence[str]) -> str:
+    others = f" or {SUCCESS}" if SUCCESS in allowed else ""
+    statistics = [s for s in STATISTICS if f"ttft_{s}" in allowed]
+    return (
+        f"`{shown(name)}` is no metric: write one of {', '.join(METRICS)} with one of "
+        f"{', '.join(statistics)}, as in ttft_p99{others}{suggestion(name, allowed)}"
+    )
+
+
+def _goals(keys: LoadKeys) -> _Found:
+    for metric, limit in keys.slo.items():
+        if metric not in LATENCIES and metric != SUCCESS:
+            yield f"slo.{metric}", _no_metric(metric, (*LATENCIES, SUCCESS))
+            continue
+        try:
+            slo_of(metric, limit)
+        except InputError as error:
+            yield f"slo.{metric}", str(error)
+    if keys.find is None:
+        return
+    if not keys.slo:
+        yield "find", "needs `slo`: a search finds the highest value that meets every SLO"
+    yield from _searches(keys.find)
+
+
+def _searches(find: FindKeys) -> _Found:
+    given = [
+        (name, search)
+        for name, search in (("max_rate", find.max_rate), ("max_concurrency", find.max_concurrency))
+        if search is not None
+    ]
+    if len(given) != 1:
+        yield "find", "must hold one of max_rate and max_concurrency"
+    for name, search in given:
+        for inner, message in _search_problems(search, whole=name == "max_concurrency"):
+            yield f"find.{name}.{inner}", message
+
+
+def _search_problems(search: SearchKeys, whole: bool) -> _Found:
+    bounds = {"start": search.start, "lowest": search.lowest, "highest": search.highest}
+    for name, value in bounds.items():
+        if whole and value is not None and value != int(value):
+            yield name, f"must be a whole number of requests in flight, not {value:g}"
+    low, high = search.lowest, search.highest
+    if low is not None and high is not None and low >= high:
+        yield "highest", f"must be more than lowest, {low:g}, not {high:g}"
+    elif search.start is not None:
+        if low is not None and search.start < low:
+            yield "start", f"must be at least lowest, {low:g}, not {search.start:g}"
+        if high is not None and search.start > high:
+            yield "start", f"must be at most highest, {high:g}, not {search.start:g}"

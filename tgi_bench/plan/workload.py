@@ -1,0 +1,167 @@
+"""The requests of a load, one after the other: the same for a seed and a stream everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count, islice, repeat
+
+from tgi_bench.errors import InputError, one_line
+from tgi_bench.plan.corpus import MOONCAKE_BLOCK_TOKENS, Corpus, Entry
+from tgi_bench.plan.distinct_text import DistinctTexts
+from tgi_bench.plan.draws import Draw, below, sequence, shuffled
+from tgi_bench.plan.lengths import lengths
+from tgi_bench.plan.load_expand import OUTPUT_TOKENS, PROMPT_TOKENS
+from tgi_bench.plan.load_trial import Fixed, SharedPrefix, Turns, Workload
+from tgi_bench.plan.request_spec import RequestSpec
+
+
+def requests(
+    workload: Workload, stream: str, corpus: Corpus | None, once: bool = False
+) -> Iterator[RequestSpec]:
+    """A workload's requests, conversation by conversation: all turns of 0, then of 1, ...
+
+    stream: whose they are, as "<trial_id>#<stage>": others have other texts and draws.
+    corpus: what workload.file holds; None without one. once: end with the file, as a trace does,
+    whose requests have at_ns; else a file is gone through again and again: its own texts come
+    again as they are, texts made for its lengths are new, and a shuffle is another one. A file's
+    conversation has as many turns as turns.count says, or as it holds where these are fewer.
+
+    Texts begin differently (see DistinctTexts), but for what shared_prefix or a file's hash_ids
+    say is alike; the prefix is part of prompt_tokens, and of turn 0 only. Where the file says no
+    output_tokens and neither does the workload it is 128. at_ns is the file's, not sped up.
+
+    Raises InputError where a trace's file has no times, ValueError where corpus is not given for a
+    workload with a file.
+    """
+    if (workload.file is None) != (corpus is None):
+        raise ValueError("a corpus goes with a workload's file, and only with it")
+    if once and (corpus is None or not corpus.timed):
+        name = one_line(corpus.path) if corpus is not None else "the workload"
+        raise InputError(f"{name}: has no times, which a trace needs")
+    source = _Source(workload, stream)
+    return source.synthetic() if corpus is None else source.of_corpus(corpus, once)
+
+
+class _Source:
+    """What the requests of one stream have in common."""
+
+    def __init__(self, workload: Workload, stream: str) -> None:
+        self._workload, self._stream = workload, stream
+        self._texts = DistinctTexts(workload.seed, stream)
+        self._numbers = count()
+        self._prompts = lengths(workload.prompt or Fixed(PROMPT_TOKENS), self._draw("prompt"))
+        self._outputs = (
+            None if workload.output is None else lengths(workload.output, self._draw("output"))
+        )
+        self._group = self._draw("group")
+
+    def _draw(self, what: str) -> Draw:
+        """A sequence each, so that one more draw of one kind leaves the others as they are."""
+        return sequence(what, self._workload.seed, self._stream)
+
+    def synthetic(self) -> Iterator[RequestSpec]:
+        turns = self._workload.turns
+        think_ns = 0 if turns is None else turns.think_ns
+        for conversation, amount in enumerate(self._turn_counts(turns)):
+            for turn in range(amount):
+                tokens = next(self._prompts)
+                yield RequestSpec(
+                    conversation=conversation,
+                    turn=turn,
+                    text=self._text(tokens, turn),
+                    messages=(),
+                    prompt_tokens=tokens,
+                    output_tokens=self._output(None),
+                    think_ns=think_ns if turn else 0,
+                    at_ns=None,
+                )
+
+    def of_corpus(self, corpus: Corpus, once: bool) -> Iterator[RequestSpec]:
+        conversations = count()
+        amounts = self._turn_counts(self._workload.turns)
+        for entry in self._entries(corpus, once):
+            conversation = next(conversations)
+            yield self._of_entry(entry, conversation, once)
+            if self._workload.turns is not None:
+                later = islice(entry.later, next(amounts) - 1)
+                yield from self._later(later, conversation, self._workload.turns)
+
+    def _entries(self, corpus: Corpus, once: bool) -> Iterator[Entry]:
+        file = self._workload.file
+        order = self._draw("shuffle")
+        for _ in range(1) if once else repeat(None):
+            if file is not None and file.shuffle:
+                yield from (corpus.entries[i] for i in shuffled(order, len(corpus.entries)))
+            else:
+                yield from corpus.entries
+
+    def _of_entry(self, entry: Entry, conversation: int, once: bool) -> RequestSpec:
+        text = entry.text
+        if entry.prompt_tokens is not None:
+            text = (
+                self._of_blocks(entry.hash_ids, entry.prompt_tokens)
+                if entry.hash_ids
+                else self._text(entry.prompt_tokens, turn=0)
+            )
+        return RequestSpec(
+            conversation=conversation,
+            turn=0,
+            text=text,
+            messages=entry.messages,
+            prompt_tokens=entry.prompt_tokens,
+            output_tokens=self._output(entry.output_tokens),
+            think_ns=0,
+            at_ns=entry.at_ns if once else None,
+        )
+
+    def _later(
+        self, texts: Iterator[str], conversation: int, turns: Turns
+    ) -> Iterator[RequestSpec]:
+        for turn, text in enumerate(texts, start=1):
+            yield RequestSpec(
+                conversation=conversation,
+                turn=turn,
+                text=text,
+                messages=(),
+                prompt_tokens=None,
+                output_tokens=self._output(None),
+                think_ns=turns.think_ns,
+                at_ns=None,
+            )
+
+    def _turn_counts(self, turns: Turns | None) -> Iterator[int]:
+        return repeat(1) if turns is None else lengths(turns.count, self._draw("turns"))
+
+    def _output(self, said: int | None) -> int:
+        """The workload's own length goes before the file's."""
+        if self._outputs is not None:
+            return next(self._outputs)
+        return OUTPUT_TOKENS if said is None else said
+
+    def _text(self, tokens: int, turn: int) -> str:
+        """A text of its own, after the prefix of its group where turns begin with one."""
+        shared = self._workload.shared_prefix
+        number = next(self._numbers)
+        if shared is None or turn > 0:
+            return self._texts.text(number, tokens)
+        # A file's lengths may be shorter than the prefix: the last word stays the request's own.
+        prefix = min(shared.tokens, tokens - 1)
+        own = self._texts.text(number, tokens - prefix)
+        return f"{self._prefix(shared, prefix)} {own}" if prefix else own
+
+    def _prefix(self, shared: SharedPrefix, words: int) -> str:
+        # Requests count up from 0: what they share is numbered below it.
+        return self._texts.text(-1 - below(self._group, shared.groups), words)
+
+    def _of_blocks(self, hash_ids: tuple[int, ...], tokens: int) -> str:
+        """One id is one block of text; what the ids do not reach is the request's own."""
+        parts = []
+        left = tokens
+        for hash_id in hash_ids:
+            words = min(left, MOONCAKE_BLOCK_TOKENS)
+            if words > 0:
+                parts.append(self._texts.text(-1 - hash_id, words))
+                left -= words
+        if left > 0:
+            parts.append(self._texts.text(next(self._numbers), left))
+        return " ".join(parts)

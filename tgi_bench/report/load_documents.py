@@ -1,0 +1,304 @@
+"""Loads as JSON values and as CSV: every figure of every stage with its interval."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+
+from tgi_bench.analysis.load_run import (
+    Figure,
+    Found,
+    LoadDistribution,
+    LoadSummary,
+    StageSummary,
+)
+from tgi_bench.analysis.run import Run
+from tgi_bench.observation import ClientFacts, ClientFloor
+from tgi_bench.plan.load_trial import (
+    Arrivals,
+    ClosedLoop,
+    Empirical,
+    Fixed,
+    Length,
+    LoadTrial,
+    LogNormal,
+    Normal,
+    OpenLoop,
+    TraceTimes,
+    Uniform,
+)
+from tgi_bench.report.load_words import metrics, success
+from tgi_bench.report.table import Table, csv_text
+from tgi_bench.report.words import NOT_FINISHED
+
+Json = str | int | float | bool | None | Sequence["Json"] | Mapping[str, "Json"]
+
+_FIGURES = ("mean", "p50", "p90", "p95", "p99", "p999")
+_RATES = ("requests_per_s", "output_tokens_per_s", "total_tokens_per_s", "goodput_per_s")
+
+LOAD_CSV_HEADERS = (
+    "run_id",
+    "origin",
+    "trial_id",
+    "num_shard",
+    "quantize",
+    "arrivals",
+    "outcome",
+    "stage",
+    "repeat",
+    "concurrency_asked",
+    "rate_asked_per_s",
+    "metric",
+    "samples",
+    "requests",
+    *(f"{name}{end}_ns" for name in _FIGURES for end in ("", "_low", "_high")),
+    "max_ns",
+    *(f"{name}{end}" for name in _RATES for end in ("", "_low", "_high")),
+    "concurrency",
+    "rate_per_s",
+    "success_share",
+    "late",
+    "dropped",
+)
+
+
+def loads_csv(run: Run) -> str:
+    """One row per trial, stage and metric; a load without a stage has one row without figures."""
+    return csv_text(
+        Table(LOAD_CSV_HEADERS, tuple(r for load in run.loads for r in _rows(run, load)))
+    )
+
+
+def _rows(run: Run, load: LoadSummary) -> tuple[tuple[str, ...], ...]:
+    trial = load.trial
+    deployment = run.plan.deployment(trial.deployment_id)
+    shared = (
+        run.run_id,
+        run.origin.value,
+        trial.trial_id,
+        str(deployment.num_shard),
+        deployment.quantize or "",
+        _kind(trial.arrivals),
+        NOT_FINISHED.replace(" ", "_") if load.end is None else load.end.outcome.value,
+    )
+    if not load.stages:
+        return ((*shared, *[""] * (len(LOAD_CSV_HEADERS) - len(shared))),)
+    return tuple(
+        (
+            *shared,
+            str(summary.stage.index),
+            str(summary.stage.repeat),
+            _text(summary.stage.concurrency),
+            _text(summary.stage.rate_per_s),
+            metric,
+            *_distribution_cells(found),
+            *_throughput_cells(summary),
+        )
+        for summary in load.stages
+        for metric, found in metrics(summary)
+    )
+
+
+def _distribution_cells(found: LoadDistribution | None) -> tuple[str, ...]:
+    if found is None:
+        return ("0", "0", *[""] * (3 * len(_FIGURES) + 1))
+    figures = (found.mean, found.p50, found.p90, found.p95, found.p99, found.p999)
+    cells = (cell for figure in figures for cell in _figure_cells(figure))
+    return (str(found.count), str(found.requests), *cells, _text(found.highest))
+
+
+def _throughput_cells(summary: StageSummary) -> tuple[str, ...]:
+    rates = (
+        summary.requests_per_s,
+        summary.output_tokens_per_s,
+        summary.total_tokens_per_s,
+        summary.goodput_per_s,
+    )
+    return (
+        *(cell for figure in rates for cell in _figure_cells(figure)),
+        _text(summary.concurrency),
+        _text(summary.rate_per_s),
+        _text(success(summary)),
+        str(summary.late),
+        str(summary.dropped),
+    )
+
+
+def _figure_cells(figure: Figure | None) -> tuple[str, str, str]:
+    if figure is None:
+        return "", "", ""
+    return _text(figure.value), _text(figure.low), _text(figure.high)
+
+
+def _text(value: float | None) -> str:
+    """An undefined figure is an empty cell."""
+    return "" if value is None else repr(value)
+
+
+def load(summary: LoadSummary) -> Json:
+    """One load trial: what was asked, every stage, what its search found."""
+    end = summary.end
+    return {
+        "trial_id": summary.trial.trial_id,
+        "deployment_id": summary.trial.deployment_id,
+        "outcome": None if end is None else end.outcome.value,
+        "reason": "" if end is None else end.reason,
+        "asked": _asked(summary.trial),
+        "stages": [_stage(summary.trial, s) for s in summary.stages],
+        "search": None if summary.trial.find is None else _search(summary.found),
+    }
+
+
+def _asked(trial: LoadTrial) -> Json:
+    workload, turns = trial.workload, trial.workload.turns
+    drawn: Json = None if turns is None else {**asdict(turns), "count": _length(turns.count)}
+    return {
+        "api": trial.spoken.value,
+        "stream": trial.stream,
+        "workload": {
+            **asdict(workload),
+            "prompt": _length(workload.prompt),
+            "output": _length(workload.output),
+            "turns": drawn,
+        },
+        "arrivals": {"kind": _kind(trial.arrivals), **asdict(trial.arrivals)},
+        "extent": asdict(trial.extent),
+        "slos": [asdict(slo) for slo in trial.slos],
+        "find": None if trial.find is None else asdict(trial.find),
+        "sampling": asdict(trial.sampling),
+        "request_timeout_ns": trial.request_timeout_ns,
+        "max_in_flight": trial.max_in_flight,
+        "workers": trial.workers,
+        "tokenizer": trial.tokenizer,
+        "verify_tls": trial.verify,
+    }
+
+
+def _length(length: Length | None) -> Json:
+    match length:
+        case None:
+            return None
+        case Fixed():
+            kind = "fixed"
+        case Uniform():
+            kind = "uniform"
+        case Normal():
+            kind = "normal"
+        case LogNormal():
+            kind = "lognormal"
+        case Empirical():
+            kind = "empirical"
+    return {"kind": kind, **asdict(length)}
+
+
+def _kind(arrivals: Arrivals) -> str:
+    match arrivals:
+        case ClosedLoop():
+            return "closed_loop"
+        case OpenLoop():
+            return "open_loop"
+        case TraceTimes():
+            return "trace_times"
+
+
+def _search(found: Found | None) -> Json:
+    """The answer and its bracket; null where no value was tried to its end."""
+    if found is None:
+        return None
+    return {"value": found.value, "low": found.low, "high": found.high, "done": found.done}
+
+
+def _stage(trial: LoadTrial, summary: StageSummary) -> Json:
+    stage, window = summary.stage, summary.window
+    return {
+        "stage": stage.index,
+        "concurrency_asked": stage.concurrency,
+        "rate_asked_per_s": stage.rate_per_s,
+        "repeat": stage.repeat,
+        "dialect": stage.dialect,
+        "details": dict(stage.details),
+        "wall_ns": stage.ended_ns - stage.began_ns,
+        "window": {
+            # From the stage's begin: the clock's own zero says nothing.
+            "from_ns": window.begin_ns - stage.began_ns,
+            "until_ns": window.end_ns - stage.began_ns,
+            "steady": window.steady,
+        },
+        "requests": summary.requests,
+        "by_part": dict(summary.by_part),
+        "outcomes": {outcome.value: count for outcome, count in summary.outcomes},
+        "reasons": [{"reason": text, "requests": count} for text, count in summary.reasons],
+        "success_share": success(summary),
+        "latency": {metric: _distribution(found) for metric, found in metrics(summary)},
+        "throughput": _throughput(summary),
+        "late": summary.late,
+        "dropped": summary.dropped,
+        "events": summary.events,
+        "shared_reads": summary.shared_reads,
+        "lengths": asdict(summary.lengths),
+        "counted_by": list(summary.counted_by),
+        "drift": summary.drift,
+        "prefix_suspicion": summary.prefix_suspicion,
+        "slos": [
+            {"metric": slo.metric, "limit": slo.limit, "found": value, "met": met}
+            for slo, (value, met) in zip(trial.slos, summary.slos_met, strict=True)
+        ],
+        "client": _client(summary.client),
+    }
+
+
+def _throughput(summary: StageSummary) -> Json:
+    return {
+        "requests_per_s": _figure(summary.requests_per_s),
+        "output_tokens_per_s": _figure(summary.output_tokens_per_s),
+        "total_tokens_per_s": _figure(summary.total_tokens_per_s),
+        "goodput_per_s": _figure(summary.goodput_per_s),
+        "concurrency": summary.concurrency,
+        "rate_per_s": summary.rate_per_s,
+    }
+
+
+def _distribution(found: LoadDistribution | None) -> Json:
+    if found is None:
+        return None
+    return {
+        "samples": found.count,
+        "requests": found.requests,
+        "mean_ns": _figure(found.mean),
+        "p50_ns": _figure(found.p50),
+        "p90_ns": _figure(found.p90),
+        "p95_ns": _figure(found.p95),
+        "p99_ns": _figure(found.p99),
+        "p999_ns": _figure(found.p999),
+        "max_ns": found.highest,
+    }
+
+
+def _figure(figure: Figure | None) -> Json:
+    """A value with the ends of its 95 % interval, in the unit of its key."""
+    if figure is None:
+        return None
+    return {"value": figure.value, "low": figure.low, "high": figure.high}
+
+
+def _client(client: ClientFacts) -> Json:
+    return {**asdict(client), "worker_cpu_ns": list(client.worker_cpu_ns)}
+
+
+def floor(floor: ClientFloor) -> Json:
+    """The client's own error at one number of streams; percentiles are p50, p90, p99."""
+
+    def three(values: tuple[float, float, float] | None) -> Json:
+        return None if values is None else dict(zip(("p50", "p90", "p99"), values, strict=True))
+
+    return {
+        "streams": floor.streams,
+        "interval_ns": floor.interval_ns,
+        "events": floor.events,
+        "events_per_s": floor.events_per_s,
+        "cpu_ns_per_event": floor.cpu_ns_per_event,
+        "ttft_error_ns": three(floor.ttft_error_ns),
+        "itl_error_ns": three(floor.itl_error_ns),
+        "start_lateness_ns": three(floor.start_lateness_ns),
+        "kernel_stamps": floor.kernel_stamps,
+    }

@@ -1,0 +1,212 @@
+"""The tables of a group of loads: latency, throughput, SLOs, samples, lengths, client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tgi_bench.analysis.load_run import LoadDistribution, StageSummary
+from tgi_bench.observation import ClientFacts, LoadPart
+from tgi_bench.plan.load_trial import ClosedLoop, LoadTrial, Slo
+from tgi_bench.report import load_words as words
+from tgi_bench.report.load_group import Row, missing
+from tgi_bench.report.table import Table
+from tgi_bench.report.words import UNDEFINED
+
+Cells = tuple[str, ...]
+
+LATENCY_HEADERS = ("Count", "Mean", "p50", "p90", "p95", "p99", "p99.9", "Max")
+
+
+def latency(trial: LoadTrial, rows: Sequence[Row]) -> Table:
+    """A row for each metric and value asked, of rows with figures; mean and p99 with intervals."""
+    stages = [(row.asked, row.stage) for row in rows if row.stage is not None]
+    by_metric: dict[str, list[tuple[str, LoadDistribution | None]]] = {}
+    for asked, stage in stages:
+        for metric, found in words.metrics(stage):
+            by_metric.setdefault(words.METRIC_NAMES[metric], []).append((asked, found))
+    return _aligned(
+        ("Metric", words.value_header(trial), *LATENCY_HEADERS),
+        tuple(
+            (metric, asked, *_distribution(found))
+            for metric, values in by_metric.items()
+            for asked, found in values
+        ),
+        left=1,
+    )
+
+
+def _distribution(found: LoadDistribution | None) -> Cells:
+    if found is None:
+        return ("0", *[UNDEFINED] * (len(LATENCY_HEADERS) - 1))
+    return (
+        f"{found.count:,}",
+        words.interval_ms(found.mean),
+        *map(words.figure_ms, (found.p50, found.p90, found.p95)),
+        words.interval_ms(found.p99),
+        words.figure_ms(found.p999),
+        words.milliseconds(found.highest),
+    )
+
+
+def throughput(trial: LoadTrial, rows: Sequence[Row]) -> Table:
+    """What was asked, delivered and answered; a load without figures has its word instead."""
+    closed = isinstance(trial.arrivals, ClosedLoop)
+    goodput = bool(trial.slos)
+    headers = (
+        words.value_header(trial),
+        *(("Delivered",) if closed else ("Delivered (1/s)", "In flight")),
+        "Requests/s",
+        "Output tokens/s",
+        "Total tokens/s",
+        *(("Goodput (1/s)",) if goodput else ()),
+        "Success",
+        "Late",
+        "Dropped",
+    )
+
+    def cells(stage: StageSummary) -> Cells:
+        delivered = (_number(stage.rate_per_s), _number(stage.concurrency))
+        return (
+            *(delivered[1:] if closed else delivered),
+            words.rate(stage.requests_per_s),
+            words.rate(stage.output_tokens_per_s),
+            words.rate(stage.total_tokens_per_s),
+            *((words.rate(stage.goodput_per_s),) if goodput else ()),
+            words.share(words.success(stage)),
+            f"{stage.late:,}",
+            f"{stage.dropped:,}",
+        )
+
+    return _aligned(headers, tuple((row.asked, *_or_word(row, cells, headers)) for row in rows))
+
+
+def _or_word(row: Row, cells: Callable[[StageSummary], Cells], headers: Cells) -> Cells:
+    if row.stage is None:
+        return (missing(row.load)[0],) * (len(headers) - 1)
+    return cells(row.stage)
+
+
+def slos(trial: LoadTrial, rows: Sequence[Row]) -> Table:
+    """What was found of each SLO and whether it was met."""
+    return _aligned(
+        (words.value_header(trial), *map(words.slo, trial.slos)),
+        tuple(
+            (row.asked, *slo_cells(trial.slos, row.stage)) for row in rows if row.stage is not None
+        ),
+    )
+
+
+def slo_cells(wanted: Sequence[Slo], stage: StageSummary) -> Cells:
+    """ "312.00 ms, met" for each."""
+    return tuple(
+        words.slo_value(slo, value) + {True: ", met", False: ", not met", None: ""}[met]
+        for slo, (value, met) in zip(wanted, stage.slos_met, strict=True)
+    )
+
+
+def samples(trial: LoadTrial, rows: Sequence[Row]) -> Table:
+    """Which requests the figures are of."""
+
+    def cells(stage: StageSummary) -> Cells:
+        parts = dict(stage.by_part)
+        window = stage.window
+        drift = UNDEFINED if stage.drift is None else f"{stage.drift:+.1%}"
+        return (
+            *(f"{parts.get(part.value, 0):,}" for part in LoadPart),
+            f"{stage.requests:,}",
+            words.seconds(round((window.end_ns - window.begin_ns) / 1e8) * 1e8),
+            "found in the data" if window.steady else "as planned",
+            drift,
+        )
+
+    headers = ("Warm-up", "Measured", "Cool-down", "In the window", "Window", "Window is", "Drift")
+    return _of_stages(trial, rows, headers, cells)
+
+
+def lengths(trial: LoadTrial, rows: Sequence[Row]) -> Table:
+    """Tokens that were sent and came, against those asked."""
+
+    def cells(stage: StageSummary) -> Cells:
+        found = stage.lengths
+        return (
+            f"{found.requests:,}",
+            f"{found.prompt_tokens:,}" if found.prompts_said else UNDEFINED,
+            f"{found.wrong_prompts:,}" if found.prompts_said else UNDEFINED,
+            f"{found.cached:,}",
+            f"{found.output_tokens:,}",
+            f"{found.early:,}",
+            f"{found.short_or_long:,}",
+            ", ".join(stage.counted_by) or UNDEFINED,
+        )
+
+    headers = (
+        "Requests",
+        "Prompt tokens",
+        "Wrong prompts",
+        "Cached prompts",
+        "Output tokens",
+        "Ended early",
+        "Other lengths",
+        "Tokens counted by",
+    )
+    return _of_stages(trial, rows, headers, cells)
+
+
+def clients(trial: LoadTrial, rows: Sequence[Row]) -> Table:
+    """What the load client was and how busy."""
+
+    def cells(stage: StageSummary) -> Cells:
+        client = stage.client
+        return (
+            str(client.workers),
+            _busiest(client),
+            _cpu_share(client.parent_cpu_ns, client.wall_ns),
+            "kernel" if client.kernel_stamps else "user space",
+            words.share(stage.shared_reads / stage.events) if stage.events else UNDEFINED,
+            f"{client.connections_opened:,}",
+            f"{client.connections_reopened:,}",
+            f"{client.clock_step_ns / 1e3:.1f} µs",
+        )
+
+    headers = (
+        "Workers",
+        "Busiest worker",
+        "Parent",
+        "Stamps",
+        "Events sharing a read",
+        "Connections",
+        "Reopened",
+        "Clock moved",
+    )
+    return _of_stages(trial, rows, headers, cells)
+
+
+def _busiest(client: ClientFacts) -> str:
+    """The CPU share of the worker that used the most."""
+    if not client.worker_cpu_ns:
+        return UNDEFINED
+    return _cpu_share(max(client.worker_cpu_ns), client.wall_ns)
+
+
+def _cpu_share(cpu_ns: int, wall_ns: int) -> str:
+    """Of one core over the stage."""
+    return f"{cpu_ns / wall_ns:.0%} of a core" if wall_ns > 0 else UNDEFINED
+
+
+def _of_stages(
+    trial: LoadTrial, rows: Sequence[Row], headers: Cells, cells: Callable[[StageSummary], Cells]
+) -> Table:
+    """A row for each row that has figures."""
+    return _aligned(
+        (words.value_header(trial), *headers),
+        tuple((row.asked, *cells(row.stage)) for row in rows if row.stage is not None),
+    )
+
+
+def _aligned(headers: Cells, rows: tuple[Cells, ...], left: int = 0) -> Table:
+    """All columns but the first `left` to the right."""
+    return Table(headers, rows, frozenset(range(left, len(headers))))
+
+
+def _number(value: float | None) -> str:
+    return UNDEFINED if value is None else f"{value:.2f}"

@@ -7,7 +7,7 @@ BASE   ?= python:3.12-slim
 TGI_VERSIONS ?= 0.9.4 3.3.7
 PROTOS := $(wildcard tgi_bench/wire/*.proto)
 
-.PHONY: help matrix demo test lint types unit bench images stubs schema golden clean
+.PHONY: help fuzz matrix demo test lint types unit bench images stubs schema golden clean
 
 help: ## Say what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,6 +37,9 @@ unit: $(VENV)/.dev
 
 bench: $(VENV)/.dev ## Measure our own figures: goal, measured, met or missed
 	@$(BIN)/python -m tests.bench
+
+fuzz: $(VENV)/.dev ## Lay our HTTP framing beside llhttp's on two million generated answers
+	@$(BIN)/python -m tests.drive.framing_fuzz --cases 2000000 --seed 0
 
 images: ## Build docker/'s images: tgi-bench, and tgi-bench-embedded for each of TGI_VERSIONS
 	@docker build -f docker/Dockerfile --build-arg BASE=$(BASE) -t tgi-bench .

@@ -15,7 +15,6 @@ from pathlib import Path
 
 from tests.bench.figures import Figure
 from tgi_bench.cli.null_server import null_server
-from tgi_bench.cli.selfcheck_client import run_load
 from tgi_bench.cli.selfcheck_loads import (
     CheckResult,
     absorbed,
@@ -24,6 +23,7 @@ from tgi_bench.cli.selfcheck_loads import (
     open_loop,
     paced,
 )
+from tgi_bench.drive.load import run_load
 from tgi_bench.server.null.pacing import Pace
 
 SECONDS = 10.0

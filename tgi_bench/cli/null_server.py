@@ -45,7 +45,8 @@ def null_server(pace: Pace) -> Iterator[NullServerProcess]:
     """Start one on a free port; it ends when the context is left, or when this process dies."""
     if sys.platform != "linux":
         raise InputError("the null server needs Linux: it is built on epoll")
-    with tempfile.TemporaryDirectory(prefix="tgi-bench-") as folder:
+    # Not "tgi-bench-": a sweep that begins removes folders of that name as left behind.
+    with tempfile.TemporaryDirectory(prefix="tgi-null-") as folder:
         log = Path(folder) / "null_server.log"
         process = subprocess.Popen(
             _command(pace, log),

@@ -77,6 +77,7 @@ class Connection:
         "_poller",
         "_unsent",
         "fd",
+        "feed",
         "framing",
         "head_ns",
         "job",
@@ -108,6 +109,7 @@ class Connection:
         self.fd = sock.fileno()
         self.recvmsg = sock.recvmsg
         self.framing = ResponseFraming()
+        self.feed = self.framing.feed
         self.job: Job | None = None
         self.pieces: list[tuple[int, bytes]] = []
         self.received_bytes = self.sent_ns = self.started_ns = 0

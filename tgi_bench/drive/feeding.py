@@ -17,6 +17,8 @@ from tgi_bench.plan.request_spec import RequestSpec
 _AHEAD_NS = 2_000_000_000
 """Requests with a time are handed over that long before it."""
 _MOST_AT_ONCE = 512
+_MOST_TIMED_AT_ONCE = 64
+"""A worker takes them in between sends: that must not make one of them late."""
 _LEAST_BACKLOG = 32
 _AFTER_FAILURE_NS = 100_000_000
 _SECOND_NS = 1_000_000_000
@@ -92,7 +94,7 @@ class ClosedFeeder:
             self._most = self._number
             return None
         number, self._number = self._number, self._number + 1
-        ask, request = self._maker.make(number, spec, ())
+        ask, request = self._maker.make(number, spec, self._maker.question(spec))
         self.book[number] = Handed(number, worker, 0, spec, ask)
         self._out[worker] += 1
         return number, 0, request
@@ -130,7 +132,7 @@ class TimedFeeder:
     def jobs(self, now_ns: int) -> list[tuple[int, JobFields]]:
         """Those of the next two seconds."""
         made: list[tuple[int, JobFields]] = []
-        while self._next_due_ns is not None and len(made) < _MOST_AT_ONCE:
+        while self._next_due_ns is not None and len(made) < _MOST_TIMED_AT_ONCE:
             if self._next_due_ns > now_ns + _AHEAD_NS:
                 break
             spec = next(self._specs, None)
@@ -139,7 +141,7 @@ class TimedFeeder:
                 break
             number, self._number = self._number, self._number + 1
             worker, due_ns = number % self._workers, self._next_due_ns
-            ask, request = self._maker.make(number, spec, ())
+            ask, request = self._maker.make(number, spec, self._maker.question(spec))
             self.book[number] = Handed(number, worker, due_ns, spec, ask)
             made.append((worker, (number, due_ns, request)))
             self._next_due_ns = next(self._due_ns, None)
@@ -212,11 +214,11 @@ class ConversationFeeder:
     def _ask(self, user: _User, due_ns: int) -> tuple[int, JobFields]:
         spec = user.turns.popleft()
         number, self._number = self._number, self._number + 1
+        user.history = (*user.history, *self._maker.question(spec))
         ask, request = self._maker.make(number, spec, user.history)
         worker = user.index % self._workers
         self.book[number] = Handed(number, worker, due_ns, spec, ask)
         self._asked_by[number] = user
-        user.history = (*user.history, ("user", spec.text))
         user.due_ns = None
         return worker, (number, due_ns, request)
 

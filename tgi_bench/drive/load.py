@@ -15,11 +15,12 @@ from tgi_bench.drive.preparation import LoadTarget, Prepared, prepare
 from tgi_bench.drive.stage_ask import Listener, StageAsk
 from tgi_bench.drive.workers import cores, started, wait_until_ready
 from tgi_bench.observation import LoadStage, RequestObservation
-from tgi_bench.plan.load_trial import Arrivals, ClosedLoop, LoadTrial, OpenLoop
+from tgi_bench.plan.load_trial import Arrivals, ClosedLoop, LoadTrial, OpenLoop, TraceTimes
 
 _STREAMS_A_WORKER = 1024
 _RATE_A_WORKER = 2000.0
-_FIRST_CONNECTIONS = 16
+_LEAST_CONNECTIONS = 16
+_MOST_CONNECTIONS = 512
 _UNLIMITED = 2**31 - 1
 
 
@@ -59,7 +60,7 @@ def _setups(prepared: Prepared, arrivals: Arrivals, kernel_stamps: bool) -> list
     count = _worker_count(trial, arrivals)
     closed = isinstance(arrivals, ClosedLoop)
     talking = trial.workload.turns is not None
-    streams = arrivals.concurrency if isinstance(arrivals, ClosedLoop) else _FIRST_CONNECTIONS
+    streams = _first_connections(arrivals)
     extent = trial.extent
     stop_ns = 0
     if extent.duration_ns is not None:
@@ -81,6 +82,20 @@ def _setups(prepared: Prepared, arrivals: Arrivals, kernel_stamps: bool) -> list
         )
         for share in shares(streams, count)
     ]
+
+
+def _first_connections(arrivals: Arrivals) -> int:
+    """One for each stream; where sends have times, what a second of them may need."""
+    match arrivals:
+        case ClosedLoop(concurrency):
+            return concurrency
+        case OpenLoop(rate_per_s=None, parts=parts):
+            rate = max(max(part.from_rate_per_s, part.to_rate_per_s) for part in parts)
+        case OpenLoop(rate_per_s=rate_per_s):
+            rate = rate_per_s or 0.0
+        case TraceTimes():
+            rate = 0.0
+    return min(max(round(rate), _LEAST_CONNECTIONS), _MOST_CONNECTIONS)
 
 
 def _worker_count(trial: LoadTrial, arrivals: Arrivals) -> int:

@@ -28,6 +28,8 @@ from tgi_bench.plan.request_spec import RequestSpec
 from tgi_bench.plan.workload import requests
 
 _LEAD_NS = 3_000_000
+_TIMED_LEAD_NS = 20_000_000
+"""Enough to make the first requests, which need to know when the start is."""
 _LOOK_S = 0.02
 _RECORD_NS = 1_000_000_000
 _SLACK_NS = 5_000_000_000
@@ -100,7 +102,7 @@ class Stage:
         if closed and trial.workload.turns is None:
             self._feeder: Feeder = self._closed(specs)
             self._hand_over(self._feeder.jobs(time.monotonic_ns()))
-        start_ns = time.monotonic_ns() + _LEAD_NS
+        start_ns = time.monotonic_ns() + (_LEAD_NS if closed else _TIMED_LEAD_NS)
         self._parts = Parts(trial.extent, start_ns)
         self._last_ended_ns = start_ns
         if closed and trial.workload.turns is not None:
@@ -113,6 +115,7 @@ class Stage:
             self._feeder = ConversationFeeder(self._maker, specs, users, span)
         elif not closed:
             self._feeder = TimedFeeder(self._maker, *self._timed(specs, start_ns), count)
+            self._hand_over(self._feeder.jobs(time.monotonic_ns()))
         for worker in self._workers:
             worker.send((w.START, start_ns))
         return start_ns

@@ -155,15 +155,13 @@ class Pool:
         connection.close()
 
     def keep_spares(self, in_flight: int) -> None:
-        """Where jobs have times, open ahead: none of them should wait for a connection."""
-        if self._setup.slots:
+        """Where jobs have times, open one ahead: none of them should wait for a connection."""
+        spares = len(self.connections) - in_flight
+        wanted = max(_LEAST_SPARES, in_flight // 4)
+        if spares >= wanted or len(self.connections) >= self._setup.most_in_flight:
             return
-        opening = sum(c.job is None for c in self.connections.values()) - len(self._idle)
-        wanted = max(_LEAST_SPARES, in_flight // 4) - len(self._idle) - opening
-        wanted = min(wanted, self._setup.most_in_flight - len(self.connections), _OPENED_AT_ONCE)
         try:
-            for _ in range(wanted):
-                self._connect(None)
+            self._connect(None)
         except FailedRequestError:
             return  # the request that needs one will say so
 

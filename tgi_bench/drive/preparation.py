@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from tgi_bench.drive.corpus_file import read_corpus
-from tgi_bench.drive.reading import Abilities
+from tgi_bench.drive.dialects import AskOptions, body_bytes
+from tgi_bench.drive.reading import Abilities, Ask
 from tgi_bench.plan.corpus import Corpus
 from tgi_bench.plan.load_trial import LoadTrial
 
@@ -35,6 +36,7 @@ class Prepared:
     trial: LoadTrial
     url: str
     host: str
+    base_path: str
     headers: tuple[tuple[str, str], ...]
     abilities: Abilities
     corpus: Corpus | None
@@ -62,10 +64,12 @@ def prepare(target: LoadTarget, trial: LoadTrial) -> Prepared:
         details.append(("Workload file", f"{trial.workload.file.path}, SHA-256 {digest}"))
     fit = fitting(target.url, abilities, asking, trial)
     details.append(("Prompt lengths", fit.how))
+    _require_sendable(trial, abilities)
     return Prepared(
         trial=trial,
         url=target.url,
         host=urlsplit(target.url).netloc.rpartition("@")[2],
+        base_path=urlsplit(target.url).path,
         headers=headers,
         abilities=abilities,
         corpus=corpus,
@@ -73,3 +77,9 @@ def prepare(target: LoadTarget, trial: LoadTrial) -> Prepared:
         fitted=fit.fitted,
         details=tuple(details),
     )
+
+
+def _require_sendable(trial: LoadTrial, abilities: Abilities) -> None:
+    """Raise InputError where the API has no place for what is asked: before the clock starts."""
+    options = AskOptions("", trial.stream, trial.sampling, ())
+    body_bytes(Ask("a", (("user", "a"),), None, 1), abilities, options)

@@ -21,29 +21,30 @@ class RequestMaker:
         self._stage = stage
         self._chat = prepared.abilities.spoken is Spoken.CHAT
 
-    def make(self, number: int, spec: RequestSpec, history: History) -> tuple[Ask, bytes]:
-        """The request of a conversation that has come as far as `history`; () at its start."""
+    def question(self, spec: RequestSpec) -> History:
+        """What a request adds to a conversation: its text as long as it must be, or a file's."""
+        if spec.messages:
+            return spec.messages
+        return (("user", self._prepared.fitted(spec.text, spec.prompt_tokens)),)
+
+    def make(self, number: int, spec: RequestSpec, messages: History) -> tuple[Ask, bytes]:
+        """The request that sends these messages, the last of them the new one.
+
+        A later prompt is as long as its conversation has become: only a first one is exact.
+        """
         prepared = self._prepared
-        ask = self._ask(spec, history)
+        whole = len(messages) > 1
+        ask = Ask(
+            prompt="" if self._chat else "\n".join(text for _, text in messages),
+            messages=messages if self._chat else (),
+            prompt_tokens=None if whole else spec.prompt_tokens,
+            output_tokens=spec.output_tokens,
+        )
         options = AskOptions(
             host=prepared.host,
             stream=prepared.trial.stream,
             sampling=prepared.trial.sampling,
+            base_path=prepared.base_path,
             headers=(*prepared.headers, (REQUEST_ID, f"{self._stage}-{number}")),
         )
         return ask, request_bytes(ask, prepared.abilities, options)
-
-    def _ask(self, spec: RequestSpec, history: History) -> Ask:
-        """A conversation's later prompt is as long as the conversation; only the first is exact."""
-        if spec.messages:
-            messages, text = spec.messages, "\n".join(t for _, t in spec.messages)
-        else:
-            text = self._prepared.fitted(spec.text, spec.prompt_tokens)
-            messages = (*history, ("user", text))
-            text = "\n".join(t for _, t in messages)
-        return Ask(
-            prompt="" if self._chat else text,
-            messages=messages if self._chat else (),
-            prompt_tokens=None if history or spec.messages else spec.prompt_tokens,
-            output_tokens=spec.output_tokens,
-        )

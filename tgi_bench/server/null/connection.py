@@ -49,7 +49,8 @@ class Connection:
     """A non-blocking socket with what was received and is unsent.
 
     number: 0-based, in the order of accepting. stream: being sent; None between requests.
-    arrival_ns: of what was received last. ending: closed once nothing is unsent.
+    arrival_ns: of what was received last. ending: our side ends once nothing is
+    unsent, and what comes is thrown away.
     """
 
     __slots__ = (

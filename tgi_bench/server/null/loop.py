@@ -289,7 +289,7 @@ class NullServer:
         connection.stream = None
         connection.ending = not keep_alive
         if connection.ending and not connection.unsent:
-            self._close(connection)
+            self._finish(connection)
         elif connection.received:
             self._answer_all(connection)
 
@@ -304,7 +304,7 @@ class NullServer:
         if connection.unsent:
             self._follow_room(connection)
         elif connection.ending:
-            self._close(connection)
+            self._finish(connection)
 
     def _flush(self, connection: Connection) -> None:
         try:
@@ -315,7 +315,7 @@ class NullServer:
         if not connection.unsent:
             self._follow_room(connection)
             if connection.ending:
-                self._close(connection)
+                self._finish(connection)
 
     def _follow_room(self, connection: Connection) -> None:
         """Hear of room in the socket while something is unsent, and only then."""
@@ -324,6 +324,14 @@ class NullServer:
             connection.waits_for_room = waits
             interest = select.EPOLLIN | (select.EPOLLOUT if waits else 0)
             self._epoll.modify(connection.sock.fileno(), interest)
+
+    def _finish(self, connection: Connection) -> None:
+        """End our side; the other side ends its own, for a close with bytes unread would reset
+        the connection and take the answer with it."""
+        try:
+            connection.sock.shutdown(socket.SHUT_WR)
+        except OSError:
+            self._close(connection)
 
     def _close(self, connection: Connection) -> None:
         if not connection.closed:

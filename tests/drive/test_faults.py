@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from urllib.parse import urlsplit
+from dataclasses import dataclass
 
 import pytest
 
 from tests.drive import faulty_server
 from tests.drive.faulty_server import BEHAVIOURS, FaultyServer
-from tgi_bench.drive.load import run_stage
-from tgi_bench.drive.preparation import Prepared
-from tgi_bench.drive.reading import Abilities
-from tgi_bench.drive.stage_ask import Listener, StageAsk
-from tgi_bench.observation import LoadStage, RequestObservation, RequestOutcome
-from tgi_bench.plan.load_trial import ClosedLoop, Extent, Fixed, LoadTrial, Spoken, Workload
-from tgi_bench.plan.sampling import Sampling
+from tests.drive.loads import TOKENS, closed, send
+from tgi_bench.observation import RequestObservation, RequestOutcome
 
-TOKENS = 5
+SECOND_NS = 1_000_000_000
 OK = RequestOutcome.OK
 
 
@@ -71,68 +64,6 @@ EXPECTED = {
 }
 
 
-def trial(requests: int, concurrency: int) -> LoadTrial:
-    return LoadTrial(
-        trial_id="faults/load",
-        deployment_id="faults",
-        spoken=Spoken.TGI,
-        stream=True,
-        workload=Workload(
-            prompt=Fixed(5),
-            output=Fixed(TOKENS),
-            file=None,
-            shared_prefix=None,
-            turns=None,
-            seed=0,
-        ),
-        arrivals=ClosedLoop(concurrency),
-        extent=Extent(None, requests, 0, 0, 0, 0, None),
-        slos=(),
-        find=None,
-        sampling=Sampling(False, None, None, None, None, None, False),
-        request_timeout_ns=1_000_000_000,
-        max_in_flight=None,
-        workers=1,
-        tokenizer=None,
-        verify=True,
-    )
-
-
-def prepared(url: str, asked: LoadTrial) -> Prepared:
-    """As `prepare` leaves it, without asking a server that may not answer."""
-    return Prepared(
-        trial=asked,
-        url=url,
-        host=urlsplit(url).netloc,
-        headers=(),
-        abilities=Abilities(
-            spoken=Spoken.TGI,
-            model="",
-            engine="tgi",
-            truncates=True,
-            tokenize_path=None,
-            ignores_eos=None,
-            usage=False,
-            max_input_tokens=None,
-        ),
-        corpus=None,
-        count_tokens=None,
-        fitted=lambda text, tokens: text,
-        details=(),
-    )
-
-
-def load(url: str, asked: LoadTrial) -> tuple[LoadStage, list[RequestObservation]]:
-    seen: list[RequestObservation] = []
-
-    def record(observations: Sequence[RequestObservation]) -> None:
-        seen.extend(observations)
-
-    listener = Listener(record=record, progress=lambda progress: None)
-    stage = run_stage(prepared(url, asked), StageAsk(0, 0, asked.arrivals), listener)
-    return stage, sorted(seen, key=lambda one: one.request_index)
-
-
 @dataclass(frozen=True, slots=True)
 class Mixed:
     """One load in which each second request met one of EXPECTED, in turn."""
@@ -147,8 +78,8 @@ def mixed() -> Mixed:
     order = [name for odd in EXPECTED for name in (odd, "well")]
     with FaultyServer() as server:
         server.behaviours(order)
-        asked = trial(requests=2 * len(order), concurrency=16)
-        _, seen = load(server.url, asked)
+        asked = closed(2 * len(order), 16, request_timeout_ns=SECOND_NS)
+        _, seen = send(server.url, asked)
         shown = {int(name.partition("-")[2]): what for name, what in server.shown.items()}
     return Mixed(2 * len(order), seen, shown)
 
@@ -193,8 +124,7 @@ def test_events_of_one_read_say_so(mixed: Mixed) -> None:
 
 def assert_all(url: str, outcome: RequestOutcome, reason: str, verify: bool = True) -> None:
     """A whole load in which every request ends so."""
-    asked = replace(trial(requests=4, concurrency=2), verify=verify)
-    _, seen = load(url, asked)
+    _, seen = send(url, closed(4, 2, verify=verify))
     assert [one.request_index for one in seen] == [0, 1, 2, 3]
     for one in seen:
         assert one.outcome is outcome, one.reason
@@ -239,7 +169,7 @@ def test_faults_over_tls(name: str) -> None:
     expected = EXPECTED[name]
     with FaultyServer(tls=True) as server:
         server.behaviours((name, "well"))
-        _, seen = load(server.url, replace(trial(requests=6, concurrency=2), verify=False))
+        _, seen = send(server.url, closed(6, 2, verify=False))
         for one in seen:
             met = server.shown[f"0-{one.request_index}"]
             assert one.outcome is (expected.outcome if met == name else OK), one.reason

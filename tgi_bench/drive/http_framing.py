@@ -110,6 +110,11 @@ class ResponseFraming:
         self.rest = b""
         self.status: int | None = None
 
+    @property
+    def chunked(self) -> bool:
+        """Whether the answer is in the middle of a chunked body."""
+        return self._mode <= _TRAILERS
+
     def feed(self, data: bytes) -> bytes:
         """What one read brought of the body. Raises FramingError, also for all that follows."""
         if self._mode == _BOUNDARY:

@@ -250,7 +250,8 @@ class Stage:
             late = [handed for handed in late if handed.due_ns <= (self._stopped_ns or now)]
         dropped = RequestOutcome.DROPPED.value
         why = "the load ended before it could be sent"
-        self._read([(h.number, h.due_ns, 0, True, 0, b"", [], 0, now, dropped, why) for h in late])
+        nothing = (0, True, 0, b"", b"", b"", b"", 0, now, dropped, why)
+        self._read([(h.number, h.due_ns, *nothing) for h in late])
 
     def _cut(self) -> None:
         """End what is in flight and hear of it."""

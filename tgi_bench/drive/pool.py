@@ -138,13 +138,9 @@ class Pool:
 
     def give_back(self, connection: Connection) -> None:
         """The connection is open and has no request."""
-        connection.job = None
         connection.state = State.IDLE
         connection.served += 1 if connection.head_ns is not None else 0
-        connection.head_ns = None
-        connection.pieces = []
-        connection.received_bytes = 0
-        connection.framing.reset()
+        connection.forget()
         self._idle.append(connection)
 
     def discard(self, connection: Connection) -> None:

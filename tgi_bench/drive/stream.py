@@ -18,11 +18,11 @@ from typing import cast
 
 from tgi_bench.drive import worker_messages as w
 from tgi_bench.drive.channel import Channel, Message
-from tgi_bench.drive.connection import IN, OUT, READ_BYTES, Connection, Job, Poller, State
-from tgi_bench.drive.failure import FailedRequestError, failure_of
-from tgi_bench.drive.http_framing import FramingError
+from tgi_bench.drive.connection import Connection, Job, Poller, State
+from tgi_bench.drive.failure import FailedRequestError
 from tgi_bench.drive.pool import Pool
-from tgi_bench.drive.stamps import ANCILLARY_BYTES, WallClock, unpack_stamp
+from tgi_bench.drive.receiver import Receiver
+from tgi_bench.drive.stamps import WallClock
 from tgi_bench.observation import RequestOutcome
 
 _MS = 1_000_000
@@ -40,7 +40,6 @@ _SENDS_AT_ONCE = 32
 """Jobs without a time that are begun between two looks at the sockets, for the same reason."""
 _FIRST_BACKOFF_NS = 50_000_000
 _LONGEST_BACKOFF_NS = 1_000_000_000
-_MOST_ANSWER_BYTES = 1 << 26
 
 
 class Worker:
@@ -61,8 +60,8 @@ class Worker:
         self._next_housekeeping_ns = 0
         self._next_flush_ns = 0
         self._paused_until_ns = self._backoff_ns = 0
-        self._user_stamped = 0
-        self._reads = self._window_ns = 0
+        self._receiver = Receiver(self._pool, self._clock, self)
+        self._window_ns = 0
         self._window_chosen_ns = time.monotonic_ns()
         self._in_seconds = sys.platform == "linux"  # epoll's timeout; poll's is in milliseconds
 
@@ -111,8 +110,9 @@ class Worker:
             more = bool(self._untimed) and self._fill_slots()
             ready = poll(0 if more else self._rest(monotonic_ns()))
             if ready:
-                self._reads += len(ready)
-                self._read(ready, channel_fd)
+                self._receiver.read(ready)
+                if any(fd == channel_fd for fd, _ in ready):
+                    self._hear()
             now = monotonic_ns()
             if now >= self._next_housekeeping_ns:
                 self._keep_house(now)
@@ -203,87 +203,13 @@ class Worker:
         try:
             connection.send(job.request)
         except FailedRequestError as failure:
-            self._fail(connection, failure.outcome, str(failure))
+            self.failed(connection, failure.outcome, str(failure))
 
-    # Reading
+    # What became of requests
 
-    def _read(self, ready: list[tuple[int, int]], channel_fd: int) -> None:
-        """Everything that epoll said is there: one read of each stream.
-
-        What happens to nearly every read happens here and in `feed`, without a further call.
-        """
-        connections, offset_ns, busy = self._pool.connections, self._clock.offset_ns, State.BUSY
-        for fd, mask in ready:
-            connection = connections.get(fd)
-            if connection is None:
-                # The channel, or closed a moment ago in this very round.
-                if fd == channel_fd:
-                    self._hear()
-                continue
-            if mask != IN or connection.state is not busy:
-                self._unusual(connection, mask)
-                continue
-            try:
-                data, ancillary, _, _ = connection.recvmsg(READ_BYTES, ANCILLARY_BYTES)
-            except BlockingIOError:
-                continue
-            except OSError as error:
-                self._reset(connection, error)
-                continue
-            if ancillary:
-                seconds, nanoseconds = unpack_stamp(ancillary[0][2])
-                arrival_ns = seconds * 1_000_000_000 + nanoseconds + offset_ns
-            else:
-                arrival_ns = time.monotonic_ns()
-                self._user_stamped += 1 if data else 0
-            if not data or connection.head_ns is None or connection.tls is not None:
-                self._received(connection, data, arrival_ns)
-                continue
-            try:
-                body = connection.feed(data)
-            except FramingError as error:
-                self._broken(connection, arrival_ns, error, closed=False)
-                continue
-            connection.pieces.append((arrival_ns, body))
-            if connection.framing.done:
-                self._answered(connection, arrival_ns, closed=False)
-            elif len(data) == READ_BYTES:
-                self._check_size(connection)
-
-    def _received(self, connection: Connection, data: bytes, arrival_ns: int) -> None:
-        """The same for an answer's beginning, its connection's end, and for what is encrypted."""
-        framing = connection.framing
-        body = b""
-        try:
-            if not data:
-                framing.eof()
-            elif connection.tls is None:
-                body = framing.feed(data)
-            else:
-                body = framing.feed(connection.tls.decrypted(data))
-        except FramingError as error:
-            self._broken(connection, arrival_ns, error, closed=not data)
-            return
-        except FailedRequestError as failure:
-            self._fail(connection, failure.outcome, str(failure))
-            return
-        if body:
-            connection.pieces.append((arrival_ns, body))
-        if connection.head_ns is None and framing.head_done:
-            connection.head_ns = arrival_ns
-        if framing.done:
-            self._answered(connection, arrival_ns, closed=not data)
-        else:
-            self._check_size(connection)
-
-    def _check_size(self, connection: Connection) -> None:
-        """An answer without end must not fill the memory."""
-        connection.received_bytes += len(connection.pieces[-1][1]) if connection.pieces else 0
-        if connection.received_bytes > _MOST_ANSWER_BYTES:
-            reason = f"an answer of more than {_MOST_ANSWER_BYTES >> 20} MiB"
-            self._fail(connection, RequestOutcome.PROTOCOL, reason)
-
-    def _answered(self, connection: Connection, ended_ns: int, closed: bool) -> None:
+    def answered(self, connection: Connection, ended_ns: int, closed: bool) -> None:
+        """The answer is whole: its slot is free."""
+        self._receiver.forget(connection)
         self._answers.append(connection.answered(ended_ns, None, ""))
         self._in_flight -= 1
         self._backoff_ns = 0
@@ -294,58 +220,21 @@ class Worker:
         if self._untimed:
             self._fill_slots()
 
-    def _unusual(self, connection: Connection, mask: int) -> None:
-        """A connection that is being opened, has more to send, or is idle and was closed."""
-        try:
-            match connection.state:
-                case State.CONNECTING | State.HANDSHAKE:
-                    if connection.opening():
-                        self._opened(connection)
-                case State.IDLE:
-                    # A server may close what is idle; anything that it says there is unasked.
-                    self._pool.discard(connection)
-                case State.BUSY:
-                    if mask & OUT:
-                        connection.push()
-                    if mask & ~OUT:
-                        self._read([(connection.fd, IN)], -1)
-                case State.CLOSED:
-                    pass
-        except FailedRequestError as failure:
-            self._fail(connection, failure.outcome, str(failure))
+    def writable(self, connection: Connection) -> None:
+        """More of its request can be sent. Raises FailedRequestError."""
+        connection.push()
 
-    def _opened(self, connection: Connection) -> None:
+    def opened(self, connection: Connection) -> None:
+        """It is open: send what it was opened for."""
         job = connection.job
         if job is None:
             self._pool.give_back(connection)
         else:
             self._send(connection, job)
 
-    # Failing
-
-    def _reset(self, connection: Connection, error: OSError) -> None:
-        failure = failure_of(error, "read")
-        self._fail(connection, failure.outcome, str(failure))
-
-    def _broken(
-        self, connection: Connection, arrival_ns: int, error: FramingError, closed: bool
-    ) -> None:
-        """The framing was wrong, or the connection ended in the middle of it."""
-        if error.body:
-            connection.pieces.append((arrival_ns, error.body))
-        if connection.head_ns is None and connection.framing.head_done:
-            connection.head_ns = arrival_ns
-        if not closed:
-            self._fail(connection, RequestOutcome.PROTOCOL, str(error))
-        elif connection.head_ns is None:
-            idle = " that had been idle" if connection.served else ""
-            reason = f"the server closed the connection{idle} before it answered"
-            self._fail(connection, RequestOutcome.CONNECTION_RESET, reason)
-        else:
-            self._fail(connection, RequestOutcome.INCOMPLETE, str(error))
-
-    def _fail(self, connection: Connection, outcome: RequestOutcome, reason: str) -> None:
+    def failed(self, connection: Connection, outcome: RequestOutcome, reason: str) -> None:
         """End the connection and with it its request."""
+        self._receiver.take_rest(connection)
         job, never_sent = connection.job, connection.state in (State.CONNECTING, State.HANDSHAKE)
         self._pool.discard(connection)
         if job is None:
@@ -363,7 +252,7 @@ class Worker:
         now = time.monotonic_ns()
         intended_ns = job.due_ns or now
         self._answers.append(
-            (job.number, intended_ns, 0, True, 0, b"", [], 0, now, outcome.value, reason)
+            (job.number, intended_ns, 0, True, 0, b"", b"", b"", b"", 0, now, outcome.value, reason)
         )
         if outcome is not RequestOutcome.DROPPED:
             self._back_off(now)
@@ -377,6 +266,7 @@ class Worker:
 
     def _keep_house(self, now: int) -> None:
         """Timeouts, the clock's offset, spare connections."""
+        self._receiver.settle_all()
         self._choose_window(now)
         self._next_housekeeping_ns = now + min(_HOUSEKEEPING_NS, self._setup.timeout_ns // 10)
         self._clock.read()
@@ -397,11 +287,11 @@ class Worker:
         arrivals are stamped by the read itself.
         """
         passed_ns = now - self._window_chosen_ns
-        gap_ns = self._in_flight * passed_ns // max(1, self._reads)
+        gap_ns = self._in_flight * passed_ns // max(1, self._receiver.reads)
         window_ns = min(gap_ns // 16, _LONGEST_WINDOW_NS)
-        busy = self._reads * window_ns > _LEAST_SHARED * passed_ns
+        busy = self._receiver.reads * window_ns > _LEAST_SHARED * passed_ns
         self._window_ns = window_ns if busy and not self._pool.stamp_reason else 0
-        self._reads, self._window_chosen_ns = 0, now
+        self._receiver.reads, self._window_chosen_ns = 0, now
 
     def _time_out(self, connection: Connection) -> None:
         seconds = f"{self._setup.timeout_ns / 1e9:g} s"
@@ -411,7 +301,7 @@ class Worker:
             what = f"no answer within {seconds}"
         else:
             what = f"the answer was not whole within {seconds}"
-        self._fail(connection, RequestOutcome.TIMEOUT, what)
+        self.failed(connection, RequestOutcome.TIMEOUT, what)
 
     def _hear(self) -> None:
         for message in self._channel.receive():
@@ -446,9 +336,10 @@ class Worker:
 
     def _finish(self, cpu_ns: int) -> None:
         """Hand the rest over, wait until it is taken, and end."""
+        self._receiver.settle_all()
         for connection in list(self._pool.connections.values()):
             reason = "the load was ended while it was in flight"
-            self._fail(connection, RequestOutcome.CUT_OFF, reason)
+            self.failed(connection, RequestOutcome.CUT_OFF, reason)
         while self._answers:
             self._hand_over(time.monotonic_ns())
         self._clock.read()
@@ -459,7 +350,7 @@ class Worker:
                 clock_step_ns=self._clock.furthest_step_ns,
                 opened=self._pool.opened,
                 reopened=self._pool.reopened,
-                user_stamped=self._user_stamped,
+                user_stamped=self._receiver.user_stamped,
             ).message()
         )
         while not self._channel.closed and not self._channel.flush():

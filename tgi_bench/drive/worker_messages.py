@@ -5,6 +5,7 @@ To a worker: SETUP, START, JOBS, LAST, DRAIN, CUT. From it: READY, ANSWERS, DONE
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import astuple, dataclass
 
 from tgi_bench.drive.answer import Answer
@@ -108,9 +109,10 @@ class Done:
 JobFields = tuple[int, int, bytes]
 """number, due_ns (0: as soon as a slot is free), request."""
 
-Answered = tuple[int, int, int, bool, int, bytes, list[tuple[int, bytes]], int, int, str, str]
-"""number, intended_ns, sent_ns (0: never), new_connection, status (0: none), head, pieces,
-head_ns (0: none), ended_ns, failure ("": none), reason."""
+Answered = tuple[int, int, int, bool, int, bytes, bytes, bytes, bytes, int, int, str, str]
+"""number, intended_ns, sent_ns (0: never), new_connection, status (0: none), headers, stamps and
+ends (int64 each: when a piece of the body arrived, and where it ends), body, head_ns (0: none),
+ended_ns, failure ("": none), reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +128,11 @@ class Returned:
     @classmethod
     def of(cls, fields: Answered) -> Returned:
         """From the tuple that a worker makes."""
-        number, intended, sent, new, status, headers, pieces, head, ended, failure, why = fields
+        number, intended, sent, new, status, headers, *body, head, ended, failure, why = fields
         answer = Answer(
             status=status or None,
             headers=_headers(headers),
-            pieces=tuple(pieces),
+            pieces=_pieces(*body),
             head_ns=head or None,
             ended_ns=ended,
             failure=RequestOutcome(failure) if failure else None,
@@ -147,3 +149,11 @@ def joined(headers: tuple[tuple[bytes, bytes], ...]) -> bytes:
 def _headers(text: bytes) -> tuple[tuple[bytes, bytes], ...]:
     pairs = (line.partition(b":") for line in text.split(b"\n") if line)
     return tuple((name, value) for name, _, value in pairs)
+
+
+def _pieces(stamps: bytes, ends: bytes, body: bytes) -> tuple[tuple[int, bytes], ...]:
+    at, pieces = 0, []
+    for arrival_ns, end in zip(array("q", stamps), array("q", ends), strict=True):
+        pieces.append((arrival_ns, body[at:end]))
+        at = end
+    return tuple(pieces)

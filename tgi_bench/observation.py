@@ -305,3 +305,81 @@ class PublishedFigures:
     mean_tokens_per_s: float | None
     lowest_tokens_per_s: float | None
     highest_tokens_per_s: float | None
+
+
+class PublishedMetric(StrEnum):
+    """What a figure of a published table is, with its unit in its name."""
+
+    FORWARD_MS = "forward_ms"
+    """One forward pass over the whole batch, as the sum of its kernels' times."""
+    MEMORY_GIB = "memory_gib"
+    """The most memory that was allocated on one device."""
+    ENERGY_J_PER_TOKEN = "energy_j_per_token"
+    """Of all devices, for each prompt token."""
+    PROMPT_TOKENS_PER_S = "prompt_tokens_per_s"
+    """batch size x prompt tokens / the forward pass."""
+    GENERATE_S = "generate_s"
+    """One generate call: prefill and every new token of the whole batch."""
+    NEW_TOKENS_PER_S = "new_tokens_per_s"
+    """batch size x new tokens / the generate call."""
+    MS_PER_NEW_TOKEN = "ms_per_new_token"
+    """1000 / new_tokens_per_s: spread over the batch, so no step's latency."""
+    SUMMARIZE_S = "summarize_s"
+    """One summary of a document: several generate calls, of an unknown number of tokens."""
+    QUARTER_CHARACTERS_PER_S = "quarter_characters_per_s"
+    """Characters of an answer / 4 / the wall time of its call."""
+
+
+class FigureKind(StrEnum):
+    """Whether a published figure was measured or estimated by its authors."""
+
+    MEASURED = "measured"
+    ESTIMATED = "estimated"
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedValue:
+    """One figure of a published table.
+
+    value: in the metric's unit, after corrections. printed: the cell as the table has it.
+    reason: why the value is not what is printed, or why it is in doubt; "" where neither is.
+    """
+
+    metric: PublishedMetric
+    kind: FigureKind
+    value: float
+    printed: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedEntry:
+    """One configuration of a published table that is not of TGI's steps.
+
+    entry_id: unique in its table. accelerator: as the table names it. devices: as it states.
+    parallelism: how devices share the model; "" with one. quantize: in text-generation-launcher's
+    words; None where weights keep their dtype. dtype, batch_size, prompt_tokens, new_tokens,
+    runs: None where it is not known. new_tokens: of each request; 0 is a forward pass alone.
+    end: None where the table has neither a figure nor a word. doubts: sentences about this entry.
+    """
+
+    entry_id: str
+    model: str
+    accelerator: str
+    devices: int
+    parallelism: str
+    dtype: str | None
+    quantize: str | None
+    batch_size: int | None
+    prompt_tokens: int | None
+    new_tokens: int | None
+    runs: int | None
+    end: TrialEnd | None
+    values: tuple[PublishedValue, ...]
+    doubts: tuple[str, ...] = ()
+
+    def value(
+        self, metric: PublishedMetric, kind: FigureKind = FigureKind.MEASURED
+    ) -> float | None:
+        """That figure; None where the table does not have it."""
+        return next((v.value for v in self.values if (v.metric, v.kind) == (metric, kind)), None)

@@ -20,6 +20,7 @@ from tgi_bench.errors import ResultsError, RunFileError
 from tgi_bench.observation import Outcome, RequestOutcome, TokenSource, TrialEnd
 from tgi_bench.plan.load_trial import TraceTimes
 from tgi_bench.plan.plan import Plan
+from tgi_bench.record.schema import FORMAT_VERSION
 from tgi_bench.record.store import RunStore
 
 OK = TrialEnd(Outcome.OK, "")
@@ -252,7 +253,7 @@ def test_a_run_of_format_1_is_read_as_it_is_and_upgraded_by_a_writer(tmp_path: P
         assert store.header().plan == plan
         assert store.ends() == ends
         store.add_floor(samples.floor())
-    assert _query(tmp_path, "PRAGMA user_version") == [(2,)]
+    assert _query(tmp_path, "PRAGMA user_version") == [(FORMAT_VERSION,)]
 
 
 _WRITER = """

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from tgi_bench.analysis.distribution import Distribution
 from tgi_bench.analysis.load_run import LoadSummary
-from tgi_bench.observation import ClientFloor, ServerFacts, TrialEnd
+from tgi_bench.observation import ClientFloor, PublishedEntry, ServerFacts, TrialEnd
 from tgi_bench.plan.plan import BatchTrial, Deployment, Plan
 
 
@@ -138,6 +138,7 @@ class Run:
 
     environment: name and value, in the order to be shown. finished: every trial has an end.
     floors: the load client's own error as measured beside this run; () without loads.
+    entries: of an imported table that is not of TGI's steps, which then has no trials; else ().
     """
 
     run_id: str
@@ -150,3 +151,4 @@ class Run:
     finished: bool
     loads: tuple[LoadSummary, ...] = ()
     floors: tuple[ClientFloor, ...] = ()
+    entries: tuple[PublishedEntry, ...] = ()

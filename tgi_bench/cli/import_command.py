@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,17 +13,40 @@ from tgi_bench.cli.durations import counted
 from tgi_bench.cli.experiment_file import read_text
 from tgi_bench.cli.run_view import load, write_documents
 from tgi_bench.errors import TableError, one_line
+from tgi_bench.observation import PublishedEntry
 from tgi_bench.plan.experiment import require_name
 from tgi_bench.plan.plan import Plan
 from tgi_bench.record.environment import capture
 from tgi_bench.record.runs import new_run_dir
 from tgi_bench.record.store import RunHeader, RunStore
 from tgi_bench.report.documents import documents
+from tgi_bench.report.import_any import read_table
+from tgi_bench.report.import_tgi_notes import tgi_notes
 from tgi_bench.report.imported import Imported, to_run_parts, written_by
+from tgi_bench.report.imported_table import table_plan
 from tgi_bench.report.published import parse
 
 _MOST_BYTES = 1 << 24
 _LINE = re.compile(r"line (\d+): (.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a file holds: either entries of a table, or trials with their figures."""
+
+    plan: Plan
+    facts: tuple[tuple[str, str], ...]
+    entries: tuple[PublishedEntry, ...]
+    imported: Imported
+
+    @property
+    def counts(self) -> str:
+        """ "31 of 36 trials", "30 of 30 entries"."""
+        if self.entries:
+            ended = sum(bool(entry.values) for entry in self.entries)
+            return f"{ended} of {len(self.entries)} entries"
+        ended = sum(bool(figures) for _, figures in self.imported.values())
+        return f"{ended} of {counted(len(self.plan.trials), 'trial')}"
 
 
 def run(file: Path, name: str | None, results: Path) -> None:
@@ -31,16 +55,25 @@ def run(file: Path, name: str | None, results: Path) -> None:
         require_name(name, "--name")
     text = read_text(file, "report", _MOST_BYTES)
     try:
-        report = parse(text)
-        plan, imported = to_run_parts(report, name or file.name)
+        found = _read(text, name or file.name)
     except TableError as error:
         raise TableError(_located(file, str(error))) from None
-    run_dir = new_run_dir(results, plan.experiment, plan.digest)
-    _store(run_dir, plan, imported, (("imported from", _shown(file)), written_by(report)))
+    run_dir = new_run_dir(results, found.plan.experiment, found.plan.digest)
+    _store(run_dir, found, (("imported from", _shown(file)), *found.facts))
     write_documents(run_dir, documents(load(run_dir)))
-    ended = sum(bool(figures) for _, figures in imported.values())
-    click.echo(f"imported {ended} of {counted(len(plan.trials), 'trial')} with figures from {file}")
+    click.echo(f"imported {found.counts} with figures from {file}")
     click.echo(f"report   {run_dir / 'report.md'}")
+
+
+def _read(text: str, file_name: str) -> _Found:
+    """Whichever known table the text holds; raises TableError."""
+    table = read_table(text)
+    if table is not None:
+        return _Found(table_plan(table, file_name), table.facts, table.entries, {})
+    report = parse(text)
+    plan, imported = to_run_parts(report, file_name)
+    facts = (written_by(report), *tgi_notes(report, plan, imported))
+    return _Found(plan, facts, (), imported)
 
 
 def _located(file: Path, message: str) -> str:
@@ -55,20 +88,19 @@ def _shown(file: Path) -> str:
     return file.name if file.is_absolute() or ".." in file.parts else str(file)
 
 
-def _store(
-    run_dir: Path, plan: Plan, imported: Imported, source: tuple[tuple[str, str], ...]
-) -> None:
+def _store(run_dir: Path, found: _Found, source: tuple[tuple[str, str], ...]) -> None:
     header = RunHeader(
         run_id=run_dir.name,
         experiment_json="",
-        plan=plan,
+        plan=found.plan,
         origin="imported",
         environment=(*source, *_importer()),
         created_utc=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
     )
     with RunStore.create(run_dir, header) as store:
-        for trial in plan.trials:
-            end, figures = imported[trial.trial_id]
+        store.add_entries(found.entries)
+        for trial in found.plan.trials:
+            end, figures = found.imported[trial.trial_id]
             store.add_published(trial.trial_id, figures)
             store.end_unstarted(trial.trial_id, end)
         store.finish()

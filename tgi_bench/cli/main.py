@@ -152,10 +152,10 @@ def selfcheck(streams: str, seconds: float, held: int, form: str) -> None:
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["md", "json", "csv"]),
+    type=click.Choice(["md", "json", "csv", "rst"]),
     default="md",
     show_default=True,
-    help="md: report.md and a file for each num_shard.",
+    help="md: report.md and a file for each num_shard. rst: estimates beside measurements.",
 )
 @click.option(
     "--output",
@@ -174,7 +174,11 @@ def report(run: Path, form: str, output: Path | None) -> None:
 @click.option("--name", help="Name of the run's experiment; the file's name by default.")
 @_results
 def import_(file: Path, name: str | None, results: Path) -> None:
-    """Read FILE, a published Markdown report, into a run of its own."""
+    """Read FILE, a published table, into a run of its own.
+
+    It may be a report of text-generation-benchmark or of tgi-bench, or a table of h2oGPT,
+    bigcode-inference-benchmark or TorchCAP, in Markdown or reStructuredText.
+    """
     from tgi_bench.cli import import_command
 
     import_command.run(file, name, results)

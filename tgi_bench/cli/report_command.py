@@ -8,7 +8,7 @@ import click
 
 from tgi_bench.analysis.run import Run
 from tgi_bench.cli.run_view import load, write_documents
-from tgi_bench.report.documents import as_csv, documents, loads_csv
+from tgi_bench.report.documents import as_csv, documents, entries_csv, loads_csv, rst_page
 from tgi_bench.report.json_document import as_json
 
 
@@ -30,12 +30,16 @@ def _texts(run: Run, form: str) -> dict[str, str]:
             return {"report.json": as_json(run)}
         case "csv":
             return _tables(run)
+        case "rst":
+            return {"report.rst": rst_page(run)}
         case _:
             return documents(run)
 
 
 def _tables(run: Run) -> dict[str, str]:
     """run.csv of batches and loads.csv of loads; an empty table only where there is no other."""
+    if run.entries:
+        return {"entries.csv": entries_csv(run)}
     loads = {"loads.csv": loads_csv(run)} if run.loads else {}
     batches = {"run.csv": as_csv(run)} if run.trials or not loads else {}
     return batches | loads

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tgi_bench.analysis.load_run import LoadSummary
+from tgi_bench.analysis.published_verdict import judge_entries
 from tgi_bench.analysis.run import DeploymentRecord, Origin, Run, TrialSummary
 from tgi_bench.analysis.summary import summarise, summarise_published
 from tgi_bench.analysis.verdict import judge
@@ -32,6 +33,13 @@ def load(path: Path) -> Run:
         loads = _loads(store, header, ends)
         floors = store.floors()
         finished = store.finished()
+        entries = store.entries()
+    if entries:
+        verdict = judge_entries(entries)
+    else:
+        verdict = judge(
+            header.plan, origin, deployments, trials, finished, loads=loads, floors=floors
+        )
     return Run(
         run_id=header.run_id,
         plan=header.plan,
@@ -39,12 +47,11 @@ def load(path: Path) -> Run:
         environment=header.environment,
         deployments=deployments,
         trials=trials,
-        verdict=judge(
-            header.plan, origin, deployments, trials, finished, loads=loads, floors=floors
-        ),
+        verdict=verdict,
         finished=finished,
         loads=loads,
         floors=floors,
+        entries=entries,
     )
 
 

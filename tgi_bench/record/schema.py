@@ -3,6 +3,7 @@
 History of `format_version` (SQLite's user_version):
     1  the first: plan, environment, server starts, attempts, steps, published figures.
     2  load over HTTP: load trials, their attempts, stages and requests, the client's own error.
+    3  imported tables that are not of TGI's steps: their entries and figures.
 """
 
 from __future__ import annotations
@@ -269,7 +270,38 @@ CREATE VIEW request_latencies AS
     ORDER BY t.position, r.stage, r.request_index;
 """
 
-MIGRATIONS = (_VERSION_1, _VERSION_2)
+_VERSION_3 = """
+CREATE TABLE published_entries (  -- configurations of an imported table
+    position INTEGER PRIMARY KEY,
+    entry_id TEXT NOT NULL UNIQUE,
+    model TEXT NOT NULL,
+    accelerator TEXT NOT NULL,
+    devices INTEGER NOT NULL,
+    parallelism TEXT NOT NULL,
+    dtype TEXT,
+    quantize TEXT,
+    batch_size INTEGER,
+    prompt_tokens INTEGER,
+    new_tokens INTEGER,
+    runs INTEGER,
+    outcome TEXT,  -- null: the table has neither a figure nor a word
+    reason TEXT,
+    doubts TEXT NOT NULL  -- as JSON: a list of sentences
+);
+CREATE TABLE published_values (  -- their figures; the metric's name ends in its unit
+    entry_id TEXT NOT NULL REFERENCES published_entries (entry_id),
+    position INTEGER NOT NULL,
+    metric TEXT NOT NULL,
+    kind TEXT NOT NULL CHECK (kind IN ('measured', 'estimated')),
+    value REAL NOT NULL,  -- after corrections
+    printed TEXT NOT NULL,  -- the cell as the table has it
+    reason TEXT NOT NULL,  -- of the correction or the doubt
+    PRIMARY KEY (entry_id, position),
+    UNIQUE (entry_id, metric, kind)
+) WITHOUT ROWID;
+"""
+
+MIGRATIONS = (_VERSION_1, _VERSION_2, _VERSION_3)
 """MIGRATIONS[n] turns a file of format n into one of format n + 1; format 0 is empty."""
 
 FORMAT_VERSION = len(MIGRATIONS)

@@ -14,6 +14,7 @@ from tgi_bench.errors import ResultsError
 from tgi_bench.observation import (
     ClientFloor,
     LoadStage,
+    PublishedEntry,
     PublishedFigures,
     RequestObservation,
     ServerFacts,
@@ -21,7 +22,13 @@ from tgi_bench.observation import (
     TrialEnd,
 )
 from tgi_bench.plan.plan import Plan
-from tgi_bench.record import attempt_rows, load_rows, observation_rows, plan_rows
+from tgi_bench.record import (
+    attempt_rows,
+    load_rows,
+    observation_rows,
+    plan_rows,
+    published_rows,
+)
 from tgi_bench.record.attempt_rows import BATCHES, LOADS
 from tgi_bench.record.database import (
     FILE_NAME,
@@ -166,6 +173,11 @@ class RunStore:
         with self._reading() as connection:
             return observation_rows.select_published(connection, trial_id)
 
+    def entries(self) -> tuple[PublishedEntry, ...]:
+        """What an imported table that is not of TGI's steps holds; () in any other run."""
+        with self._reading() as connection:
+            return published_rows.select_entries(connection)
+
     def facts(self, deployment_id: str) -> ServerFacts | None:
         """What the deployment's last ready server said; None where none became ready."""
         with self._reading() as connection:
@@ -283,6 +295,11 @@ class RunStore:
         with self._writing() as connection:
             attempt_rows.require(connection, "trials", "trial_id", trial_id)
             observation_rows.insert_published(connection, trial_id, figures)
+
+    def add_entries(self, entries: Sequence[PublishedEntry]) -> None:
+        """Writes what an imported table holds, once."""
+        with self._writing() as connection:
+            published_rows.insert_entries(connection, entries)
 
     def finish(self) -> None:
         """The sweep came to its end: there is nothing to resume."""

@@ -9,10 +9,21 @@ from tgi_bench.report.index import index, shard_counts
 from tgi_bench.report.json_document import as_json
 from tgi_bench.report.load_documents import LOAD_CSV_HEADERS, loads_csv
 from tgi_bench.report.per_shard import file_name, per_shard
+from tgi_bench.report.rst_page import rst_page
 from tgi_bench.report.table import Table, csv_text
+from tgi_bench.report.table_page import entries_csv, table_page
 from tgi_bench.report.words import NOT_FINISHED
 
-__all__ = ["CSV_HEADERS", "LOAD_CSV_HEADERS", "as_csv", "as_json", "documents", "loads_csv"]
+__all__ = [
+    "CSV_HEADERS",
+    "LOAD_CSV_HEADERS",
+    "as_csv",
+    "as_json",
+    "documents",
+    "entries_csv",
+    "loads_csv",
+    "rst_page",
+]
 
 CSV_HEADERS = (
     "run_id",
@@ -41,6 +52,8 @@ CSV_HEADERS = (
 
 def documents(run: Run) -> dict[str, str]:
     """File name -> text: report.md, and one num_shard-N.md for each tensor-parallel degree."""
+    if run.entries:
+        return {"report.md": table_page(run)}
     pages = {file_name(n): per_shard(run, n) for n in shard_counts(run)}
     return {"report.md": index(run), **pages}
 

@@ -8,7 +8,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
-from pathlib import PurePath
 
 from tgi_bench.analysis.arguments import same
 from tgi_bench.errors import InputError, TableError
@@ -28,6 +27,7 @@ from tgi_bench.plan.plan import (
     Sampling,
     Timeouts,
 )
+from tgi_bench.report.imported_table import experiment_name
 from tgi_bench.report.published import (
     NO_RUNS,
     Cell,
@@ -78,9 +78,8 @@ def to_run_parts(report: PublishedReport, file_name: str) -> tuple[Plan, Importe
                 trial = _trial(report, block, deployment.deployment_id, size)
                 trials.append(trial)
                 found[trial.trial_id] = _figures(block, trial)
-    experiment = re.sub(r"[^A-Za-z0-9._-]+", "_", PurePath(file_name).stem)[:100].lstrip(".")
     plan = Plan(
-        experiment=experiment or "imported",
+        experiment=experiment_name(file_name),
         model=_model(report),
         deployments=tuple(deployments.values()),
         trials=tuple(trials),

@@ -52,7 +52,7 @@ def index(run: Run) -> str:
         verdict(run),
         client_error(run),
         simulated(run),
-        _reproduce(run),
+        reproduce(run),
         environment(run),
         definitions(run),
     )
@@ -178,7 +178,7 @@ def _load_end(summary: LoadSummary) -> tuple[str, str]:
     return (word if summary.end is None else summary.end.outcome.value.replace("_", " ")), reason
 
 
-def _reproduce(run: Run) -> str:
+def reproduce(run: Run) -> str:
     """The commands that make this run and this report again."""
     run_dir = f"results/{run.plan.experiment}/{run.run_id}"
     if run.origin is Origin.IMPORTED:

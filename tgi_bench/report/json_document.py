@@ -2,8 +2,8 @@
 
 Units stand in the names; an undefined figure is null. Top level: schema, schema_version,
 run_id, origin, finished, experiment, model, digest, overrides, environment, verdict,
-deployments, trials, loads, floors. A key that is added raises no version; one that changes or
-goes does.
+deployments, trials, loads, floors, entries. A key that is added raises no version; one that changes
+or goes does.
 
 History of schema_version:
     1  the first.
@@ -17,7 +17,8 @@ false, or null where it was not checked), finding (then why it was not checked) 
 loads: one object a load trial, with what was asked, its stages (one concurrency or rate each) and
 the answer of its search (null without one). A figure is an object of value, low and high, the ends
 of its 95 % bootstrap confidence interval (null where too few samples give none). floors: the load
-client's own error on this machine.
+client's own error on this machine. entries: of an imported table that is not of TGI's steps; a
+value's unit ends the name of its metric.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from tgi_bench.analysis.run import (
     Verdict,
 )
 from tgi_bench.report.load_documents import Json, floor, load
+from tgi_bench.report.table_page import entry_json
 
 SCHEMA = "tgi-bench-run"
 SCHEMA_VERSION = 2
@@ -56,6 +58,7 @@ def as_json(run: Run) -> str:
         "trials": [_trial(t) for t in run.trials],
         "loads": [load(summary) for summary in run.loads],
         "floors": [floor(measured) for measured in run.floors],
+        "entries": [entry_json(entry) for entry in run.entries],
     }
     return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 

@@ -220,7 +220,8 @@ def parse(text: str) -> PublishedReport:
         raise _error(
             1,
             "no tables found; expected `# Tensor Parallel (TP) - N GPUs` and below it a table "
-            f"headed `{' | '.join(LATENCY_HEADERS)}`",
+            f"headed `{' | '.join(LATENCY_HEADERS)}`, or a table of h2oGPT, "
+            "bigcode-inference-benchmark or TorchCAP",
         )
     return PublishedReport(
         arguments=tuple(reader.arguments.items()),
@@ -256,6 +257,10 @@ def _items(text: str) -> Iterator[tuple[int, str | _Table]]:
 def _table(lines: Sequence[str], start: int) -> _Table:
     if len(lines) < 3 or not _RULER.fullmatch(lines[1]):
         raise _error(start, "expected a table: a header, a line of dashes and at least one row")
+    for line, text in enumerate(lines, start):
+        if not text.endswith("|"):
+            # A figure of a line that was cut off would be another figure.
+            raise _error(line, "expected a row that ends with `|`")
     headers = _split(lines[0])
     rows = []
     for line, text in enumerate(lines[2:], start + 2):
@@ -307,6 +312,8 @@ def _cell(text: str, where: tuple[int, Sequence[str]], unit: str) -> tuple[Cell,
     if found := _NUMBER.fullmatch(text):
         if found[2] not in units:
             raise _error(line, f"expected a figure in {units[0]}, found `{text}`")
+        if found[1] != NO_RUNS and float(found[1]) <= 0:
+            raise _error(line, f"expected a figure above 0, found `{text}`")
         return (NO_RUNS if found[1] == NO_RUNS else float(found[1])), found[2]
     if text in (UNDEFINED, NOT_FINISHED) or outcome_of(text) is not None:
         return text, unit

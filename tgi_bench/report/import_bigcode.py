@@ -1,0 +1,253 @@
+"""Reads the tables of bigcode-inference-benchmark's README: one model, one device, batch sizes.
+
+Two tables with a row for each batch size and a column for each dtype: tokens/s and ms/token in
+one cell, then seconds. What the README leaves out is of public repository
+bigcode-project/bigcode-inference-benchmark, its README, Makefile and src/ at commit d04dc14
+(2022-12-04).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tgi_bench.observation import (
+    FigureKind,
+    PublishedEntry,
+    PublishedMetric,
+    PublishedValue,
+    TrialEnd,
+)
+from tgi_bench.report.import_grid import Grid, GridRow, Sentence, items, refuse_likeness, refused
+from tgi_bench.report.imported_table import (
+    CORRECTED,
+    DOUBTFUL,
+    LAYOUT,
+    OK,
+    ImportedTable,
+    TableLayout,
+    out_of_memory,
+    uncorrected,
+)
+
+NEW_TOKENS = 100
+CYCLES = 5
+MODEL = "bigcode-inference-benchmark BLOOM"
+RATE_CAPTION = "tokens/sec | msec/token"
+TIME_CAPTION = "sec"
+OUR_CAPTION = " (spread over the batch: no step's latency)"
+"""After RATE_CAPTION in our own report."""
+FIRST_HEADER = "batch_size"
+WEIGHTS = {
+    "fp32": ("float32", None),
+    "fp16": ("float16", None),
+    "bf16": ("bfloat16", None),
+    "int8<br>LLM.int8()": (None, "bitsandbytes"),
+}
+"""By a column's header: dtype of what is not quantized, and quantize."""
+
+_PAIR = re.compile(r"(\d{1,9}\.\d{1,6}) \| (\d{1,9}\.\d{1,6})", re.ASCII)
+_NUMBER = re.compile(r"\d{1,9}\.\d{1,6}", re.ASCII)
+_SIZE = re.compile(r"[1-9]\d{0,8}", re.ASCII)
+_OOM = "oom"
+_HALF = 0.5000001
+_COARSE = 0.01
+"""Half of a last digit, over its figure, above which the figure is in doubt."""
+
+_FACTS = (
+    ("Tables written by", "bigcode-inference-benchmark, by hand from its printed figures"),
+    (
+        "Workload",
+        f"generate with {NEW_TOKENS} new tokens, greedy, 1 warm-up and the mean of {CYCLES} calls; "
+        "time.time() around them, tokenizing and decoding of text included",
+    ),
+    (
+        CORRECTED + "model",
+        "the README's BLOOM is not BLOOM-176B: randomly initialised weights in BLOOM's "
+        "architecture, 24 layers, hidden size 2048, 16 heads, 1,311,535,104 parameters",
+    ),
+    (
+        CORRECTED + "backend",
+        "HF-accelerate is a label: the code makes the model from its configuration on one "
+        "device, without accelerate and without a checkpoint",
+    ),
+    (
+        CORRECTED + "msec/token",
+        "time / (batch size x new tokens), spread over the batch: no step's latency, which is "
+        "batch size times as long",
+    ),
+    (
+        DOUBTFUL + "msec/token",
+        "two decimals are up to 4% of the figure at large batch sizes: use tokens/sec",
+    ),
+    (
+        DOUBTFUL + "prompt tokens",
+        "about 7 below batch size 7 and 9 from there on: counted by hand, no tokenizer was run",
+    ),
+    (
+        DOUBTFUL + "new tokens",
+        "an early end of a sequence is not guarded against, and padding counts as new tokens; "
+        "every figure is consistent with exactly 100",
+    ),
+    (
+        DOUBTFUL + "accelerator",
+        "A100 80GB is the SXM or the PCIe module: which one is not said, SXM is taken",
+    ),
+    (
+        DOUBTFUL + "host",
+        "the authors' later figures, of another system with the same kind of device, are 1.72 "
+        "times as high at batch size 1 and 1.11 times at float32 and batch size 896",
+    ),
+    (DOUBTFUL + "fp32", "whether the device computed in TF32 is not recorded"),
+    (
+        DOUBTFUL + "int8",
+        "the column is empty: at that commit the code does not support it for a model without "
+        "a checkpoint",
+    ),
+    (DOUBTFUL + "oom", "typed by a person after a crash; larger batch sizes are not all listed"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    """One batch size and dtype: both tables' cells, and where the first stands."""
+
+    size: int
+    column: str
+    pair: str
+    seconds: str
+    line: int
+
+
+def holds(found: Sequence[Grid | Sentence]) -> bool:
+    """Whether the document is of this layout."""
+    captions = any(isinstance(i, Sentence) and i.text.startswith(RATE_CAPTION) for i in found)
+    return captions and any(_is_ours(i) for i in found)
+
+
+def read(text: str) -> ImportedTable:
+    """The README's tables, or our own report's. Raises TableError."""
+    rates, times, accelerator = _parts(text)
+    entries = tuple(_entry(cell, accelerator) for cell in _cells(rates, times))
+    if not any(entry.values for entry in entries):
+        raise refused(rates.line, "expected a figure such as `45.31 \\| 22.07` in this table")
+    facts = uncorrected(_FACTS) if RATE_CAPTION + OUR_CAPTION in text else _FACTS
+    return ImportedTable(
+        TableLayout.BIGCODE, entries, ((LAYOUT, TableLayout.BIGCODE.value), *facts)
+    )
+
+
+def _is_ours(item: Grid | Sentence) -> bool:
+    return isinstance(item, Grid) and item.headers[0].cells[0] == FIRST_HEADER
+
+
+def _parts(text: str) -> tuple[Grid, Grid, str]:
+    """The table of rates, that of seconds, and the accelerator of the line above both."""
+    caption, accelerator, line = "", "", 1
+    rates: Grid | None = None
+    times: Grid | None = None
+    before = ""
+    for item in items(text):
+        if isinstance(item, Sentence):
+            if item.text.startswith(RATE_CAPTION):
+                accelerator, caption, line = before, RATE_CAPTION, item.line
+            elif re.fullmatch(rf"{TIME_CAPTION}( .*)?", item.text):
+                caption = TIME_CAPTION
+            before = item.text
+        elif not _is_ours(item):
+            refuse_likeness(item, (FIRST_HEADER, *WEIGHTS))
+        else:
+            known = rates if caption == RATE_CAPTION else times
+            if caption == "" or known is not None:
+                expected = f"`{RATE_CAPTION}` or `{TIME_CAPTION}` above one table each"
+                raise refused(item.line, f"expected {expected}")
+            if caption == RATE_CAPTION:
+                rates = item
+            else:
+                times = item
+    if rates is None or times is None:
+        missing = RATE_CAPTION if rates is None else TIME_CAPTION
+        raise refused(line, f"expected a table under `{missing}`")
+    if not accelerator or accelerator.endswith("\\") or accelerator.startswith("#"):
+        raise refused(line, "expected the accelerator's name, such as A100 80GB, above this line")
+    return rates, times, accelerator
+
+
+def _cells(rates: Grid, times: Grid) -> Iterable[_Cell]:
+    """Each batch size and dtype; both tables have the same ones."""
+    columns = rates.headers[0].cells[1:]
+    for column in columns:
+        if column not in WEIGHTS or columns.count(column) > 1:
+            raise refused(rates.line, f"expected columns of {', '.join(WEIGHTS)}, found `{column}`")
+    if times.headers[0].cells[1:] != columns:
+        raise refused(times.line, f"expected the columns {', '.join(columns)} here too")
+    sizes = [_size(row) for row in rates.rows]
+    if [_size(row) for row in times.rows] != sizes or len(set(sizes)) != len(sizes):
+        raise refused(times.line, "expected each batch size once, and the same in both tables")
+    for place, column in enumerate(columns, 1):
+        for row, time_row in zip(rates.rows, times.rows, strict=True):
+            yield _Cell(_size(row), column, row.cells[place], time_row.cells[place], row.line)
+
+
+def _size(row: GridRow) -> int:
+    text = row.cells[0]
+    if _SIZE.fullmatch(text) is None:
+        raise refused(row.line, f"expected a batch size above 0, found `{text}`")
+    return int(text)
+
+
+def _entry(cell: _Cell, accelerator: str) -> PublishedEntry:
+    dtype, quantize = WEIGHTS[cell.column]
+    end, values = _figures(cell)
+    name = cell.column.partition("<")[0]
+    return PublishedEntry(
+        entry_id=f"{name}-b{cell.size}",
+        model=MODEL,
+        accelerator=accelerator,
+        devices=1,
+        parallelism="",
+        dtype=dtype,
+        quantize=quantize,
+        batch_size=cell.size,
+        # By hand: the shortest dummy sentences come first, and seven of them are in every batch.
+        prompt_tokens=7 if cell.size < 7 else 9,
+        new_tokens=NEW_TOKENS,
+        runs=CYCLES,
+        end=end,
+        values=values,
+    )
+
+
+def _figures(cell: _Cell) -> tuple[TrialEnd | None, tuple[PublishedValue, ...]]:
+    words = {cell.pair, cell.seconds}
+    if words == {_OOM}:
+        return out_of_memory(_OOM), ()
+    if words == {""}:
+        return None, ()
+    found = _PAIR.fullmatch(cell.pair)
+    if found is None or not _NUMBER.fullmatch(cell.seconds):
+        raise refused(
+            cell.line,
+            f"expected a cell such as `45.31 \\| 22.07` and seconds for batch size {cell.size} of "
+            f"{cell.column}, or `oom` in both; found `{cell.pair}` and `{cell.seconds}`",
+        )
+    if min(map(float, (found[1], found[2], cell.seconds))) <= 0:
+        raise refused(cell.line, f"expected figures above 0 for batch size {cell.size}")
+    rate = float(found[1])
+    return OK, (
+        _value(PublishedMetric.NEW_TOKENS_PER_S, found[1], None),
+        _value(PublishedMetric.MS_PER_NEW_TOKEN, found[2], 1000 / rate),
+        _value(PublishedMetric.GENERATE_S, cell.seconds, cell.size * NEW_TOKENS / rate),
+    )
+
+
+def _value(metric: PublishedMetric, printed: str, expected: float | None) -> PublishedValue:
+    """expected: what tokens/sec gives; a figure farther off than its last digit is in doubt."""
+    value, reason = float(printed), ""
+    last_digit = 10.0 ** -len(printed.partition(".")[2])
+    if expected is not None and abs(value - expected) > _HALF * last_digit + 2e-4 * expected:
+        reason = f"not what tokens/sec gives with {NEW_TOKENS} new tokens: {expected:.4g}"
+    elif last_digit / 2 > _COARSE * value:
+        reason = f"its last digit is more than {2 * _COARSE:.0%} of it: use tokens/sec"
+    return PublishedValue(metric, FigureKind.MEASURED, value, printed, reason)

@@ -1,0 +1,209 @@
+"""Reads h2oGPT's perf.md: a document's summary and a poem, by bits and GPUs.
+
+What the page leaves out is of public repository h2oai/h2ogpt at commit 36df73a4 (2023-08-18):
+perf.md, perf.json and tests/test_perf_benchmarks.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tgi_bench.errors import TableError
+from tgi_bench.observation import (
+    FigureKind,
+    Outcome,
+    PublishedEntry,
+    PublishedMetric,
+    PublishedValue,
+    TrialEnd,
+)
+from tgi_bench.report.import_grid import Grid, GridRow, Sentence, items, refuse_likeness, refused
+from tgi_bench.report.imported_table import (
+    CORRECTED,
+    DOUBTFUL,
+    LAYOUT,
+    OK,
+    ImportedTable,
+    TableLayout,
+    uncorrected,
+)
+
+HEADERS = ("bits", "gpus", "summarization time [sec]", "generation speed [characters/4/sec]")
+"""As our own report has them; the page says tokens for characters / 4."""
+SPEED_AS_PRINTED = "generation speed [tokens/sec]"
+RUNS = 3
+_SLIP = "characters of the last answer / 4 / the mean wall time of 3 calls: no tokens were counted"
+_WEIGHTS: dict[str, tuple[str | None, tuple[str, ...]]] = {
+    "16": (None, ()),
+    "8": ("bitsandbytes", ()),
+    "4": ("bitsandbytes-fp4", ("whether its 4 bits are fp4 or nf4 is not stated",)),
+}
+BITS = {quantize: bits for bits, (quantize, _) in _WEIGHTS.items()}
+"""By quantize."""
+_NAIVE = "layers split over the devices by device_map, no tensor parallelism"
+
+_NUMBER = re.compile(r"\d{1,9}(?:\.\d{1,9})?", re.ASCII)
+_GPUS = re.compile(r"([1-9]\d{0,3}) x (.+)", re.ASCII)
+_MODEL = re.compile(r"#+ Model: (\S+)", re.ASCII)
+_COUNT = re.compile(r"#+ Number of GPUs: ([1-9]\d{0,3})", re.ASCII)
+_BACKEND = re.compile(r"#+ Backend: (.+)", re.ASCII)
+_BACKEND_KNOWN = "transformers"
+_WORDS = ("OOM", "nan")
+
+_FACTS = (
+    ("Tables written by", "h2oGPT's tests/test_perf_benchmarks.py"),
+    (
+        "Workload",
+        "batch size 1 through gradio, no warm-up, the mean of 3 calls: summary of one PDF by "
+        "several generate calls (langchain included), and a poem; transformers 4.30.2, "
+        "bitsandbytes 0.41.1, CUDA 11.7 (11.8 with A100)",
+    ),
+    (CORRECTED + "generation speed", f"printed as tokens/sec; {_SLIP}"),
+    (
+        DOUBTFUL + "lengths",
+        "the numbers of prompt and new tokens are not recorded, and answers differ in length "
+        "by bits, at 8 bits by GPU too: seconds of different rows are of different work",
+    ),
+    (
+        DOUBTFUL + "host",
+        "an A100 is slower than an RTX 4090 at all bits, so the host's work bounds these rows "
+        "(inferred); what hosts there were is not recorded",
+    ),
+    (
+        DOUBTFUL + "noise",
+        "the same devices a few hours apart differ by 2.3% in the mean and by 6.8% at most",
+    ),
+)
+
+
+@dataclass(slots=True)
+class _Place:
+    """The headings that a row stands under."""
+
+    model: str | None = None
+    devices: int | None = None
+
+
+def holds(found: Sequence[Grid | Sentence]) -> bool:
+    """Whether the document is of this layout."""
+    return any(_is_ours(item) for item in found)
+
+
+def read(text: str) -> ImportedTable:
+    """The page's tables, or our own report's. Raises TableError."""
+    place = _Place()
+    own = True
+    entries: list[PublishedEntry] = []
+    for item in items(text):
+        if isinstance(item, Sentence):
+            _heading(item, place)
+        elif _is_ours(item):
+            if item.headers[0].cells[3:] not in ((HEADERS[3],), (SPEED_AS_PRINTED,)):
+                raise refused(item.line, f"expected the columns {' | '.join(HEADERS)}")
+            slip = _SLIP if item.headers[0].cells[3] == SPEED_AS_PRINTED else ""
+            own = own and not slip
+            entries.extend(_entry(row, place, slip) for row in item.rows)
+        else:
+            refuse_likeness(item, (*HEADERS, SPEED_AS_PRINTED))
+    numbered = tuple(_numbered(entries))
+    if not any(entry.values for entry in numbered):
+        raise TableError("line 1: no figures found under the column `bits`")
+    facts = uncorrected(_FACTS) if own else _FACTS
+    layout = (LAYOUT, TableLayout.H2OGPT.value)
+    return ImportedTable(TableLayout.H2OGPT, numbered, (layout, *facts, *_of_rows(numbered)))
+
+
+def _is_ours(item: Grid | Sentence) -> bool:
+    return isinstance(item, Grid) and item.headers[0].cells[:3] == HEADERS[:3]
+
+
+def _heading(item: Sentence, place: _Place) -> None:
+    if found := _MODEL.fullmatch(item.text):
+        place.model = found[1]
+    elif found := _COUNT.fullmatch(item.text):
+        place.devices = int(found[1])
+    elif (found := _BACKEND.fullmatch(item.text)) and found[1] != _BACKEND_KNOWN:
+        raise refused(item.line, f"expected backend {_BACKEND_KNOWN}, found `{found[1]}`")
+
+
+def _entry(row: GridRow, place: _Place, slip: str) -> PublishedEntry:
+    bits, gpus, summary, speed = row.cells
+    found = _GPUS.fullmatch(gpus)
+    if bits not in _WEIGHTS:
+        raise refused(row.line, f"expected 16, 8 or 4 bits, found `{bits}`")
+    if place.model is None or place.devices is None:
+        raise refused(row.line, "expected `### Model: NAME` and `### Number of GPUs: N` above")
+    if found is None or int(found[1]) != place.devices:
+        raise refused(row.line, f"expected `{place.devices} x` and a GPU's name, found `{gpus}`")
+    quantize, doubts = _WEIGHTS[bits]
+    values = tuple(
+        value
+        for value in (
+            _value(row, (PublishedMetric.SUMMARIZE_S, summary), ""),
+            _value(row, (PublishedMetric.QUARTER_CHARACTERS_PER_S, speed), slip),
+        )
+        if value is not None
+    )
+    return PublishedEntry(
+        entry_id=f"{bits}bit/{gpus}",
+        model=place.model,
+        accelerator=found[2],
+        devices=place.devices,
+        parallelism="" if place.devices == 1 else _NAIVE,
+        dtype="float16",
+        quantize=quantize,
+        batch_size=1,
+        prompt_tokens=None,
+        new_tokens=None,
+        runs=RUNS,
+        end=_end(len(values)),
+        values=values,
+        doubts=doubts,
+    )
+
+
+def _end(figures: int) -> TrialEnd:
+    if figures == 2:
+        return OK
+    return TrialEnd(
+        Outcome.OUT_OF_MEMORY, "no figure in the published table; read as out of memory (inferred)"
+    )
+
+
+def _value(row: GridRow, cell: tuple[PublishedMetric, str], reason: str) -> PublishedValue | None:
+    metric, text = cell
+    if text in _WORDS:
+        return None
+    if _NUMBER.fullmatch(text) is None or float(text) <= 0:
+        raise refused(row.line, f"expected a figure above 0 or OOM, found `{text}`")
+    return PublishedValue(metric, FigureKind.MEASURED, float(text), text, reason)
+
+
+def _numbered(entries: Sequence[PublishedEntry]) -> list[PublishedEntry]:
+    """Configurations that stand twice are two runs of one: the second is numbered."""
+    seen: dict[str, int] = {}
+    numbered = []
+    for entry in entries:
+        key = f"{entry.model}/{entry.entry_id}"
+        seen[key] = seen.get(key, 0) + 1
+        numbered.append(
+            entry if seen[key] == 1 else replace(entry, entry_id=f"{entry.entry_id}#{seen[key]}")
+        )
+    if len({e.model for e in numbered}) > 1:
+        numbered = [replace(e, entry_id=f"{e.model}/{e.entry_id}") for e in numbered]
+    return numbered
+
+
+def _of_rows(entries: Sequence[PublishedEntry]) -> tuple[tuple[str, str], ...]:
+    """Doubts that only some pages have."""
+    rows = []
+    if missing := sum(len(entry.values) < 2 for entry in entries):
+        count = f"{missing} of {len(entries)} rows"
+        text = f"any missing figure is printed as OOM, whatever the reason: {count}"
+        rows.append((DOUBTFUL + "OOM", text))
+    if twice := sum(entry.entry_id.endswith("#2") for entry in entries):
+        text = f"{twice} configurations stand twice: two runs each, both kept"
+        rows.append((DOUBTFUL + "repeated rows", text))
+    return tuple(rows)

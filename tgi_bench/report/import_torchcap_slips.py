@@ -1,0 +1,273 @@
+"""The slips of TorchCAP's tables, each found by the figures themselves.
+
+The tool prints Error = |measured - estimated| / estimated, the tables its signed form: so the
+column that Error is relative to is the estimate, whatever its header says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from tgi_bench.errors import TableError
+from tgi_bench.observation import FigureKind, PublishedMetric
+from tgi_bench.report.torchcap_layout import ENERGY, THROUGHPUT
+
+RATED_POWER_W = {"NVIDIA RTX A5000": 230.0, "NVIDIA RTX A6000": 300.0}
+"""Maximum power, NVIDIA's data sheets of the RTX A5000 and the RTX A6000."""
+
+SWAPPED = (
+    "the headers Estimated and Measured are swapped: Error is relative to the other column, and "
+    "the tool divides by its estimate"
+)
+_HALF = 0.5000001
+_HALF_CENT = 0.005
+_HALF_PERCENT_DIGIT = 0.0000501
+_ENERGY_HALF_DIGIT = 0.0005001
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Both figures of one quantity in the file's column order, with the header's kinds.
+
+    error: as printed, a fraction. reasons: why each figure is not what is printed, or in doubt.
+    """
+
+    metric: PublishedMetric
+    kinds: tuple[FigureKind, FigureKind]
+    values: tuple[float | None, float | None]
+    error: float | None
+    printed: tuple[str, str]
+    line: int
+    reasons: tuple[str, str] = ("", "")
+
+    @property
+    def known(self) -> bool:
+        """Whether it has any figure."""
+        return self.values != (None, None)
+
+    def of(self, kind: FigureKind) -> float | None:
+        """The figure of that kind."""
+        return self.values[self.kinds.index(kind)]
+
+    def figures(self) -> Iterator[tuple[FigureKind, float, str, str]]:
+        """Kind, value, printed text and reason of each figure that is there, estimate first."""
+        for kind in (FigureKind.ESTIMATED, FigureKind.MEASURED):
+            place = self.kinds.index(kind)
+            value = self.values[place]
+            if value is not None:
+                yield kind, value, self.printed[place], self.reasons[place]
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What one row ran: tokens is batch size x prompt tokens."""
+
+    model: str
+    accelerator: str
+    devices: int
+    tokens: int
+
+    @property
+    def name(self) -> str:
+        """ "facebook/opt-1.3b on NVIDIA RTX A5000 x 8"."""
+        devices = f" x {self.devices}" if self.devices > 1 else ""
+        return f"{self.model} on {self.accelerator}{devices}"
+
+
+@dataclass(slots=True)
+class Slips:
+    """Which slips a page has.
+
+    wrong_power: rows. mistyped: quantity and row of each figure that was mended. contradicted:
+    of each that does not fit its Error and was left.
+    """
+
+    own: bool = False
+    swapped: bool = False
+    renamed: bool = False
+    gigabytes: bool = False
+    size_not_said: bool = False
+    time_per_token: bool = False
+    one_device_energy: bool = False
+    wrong_power: list[str] = field(default_factory=list)
+    mistyped: list[str] = field(default_factory=list)
+    contradicted: list[str] = field(default_factory=list)
+
+
+Rows = Sequence[tuple[Workload, tuple[Pair, ...]]]
+_TwinKey = tuple[str, int, float | None, float | None]
+
+
+def corrected(rows: Rows, slips: Slips) -> list[tuple[Pair, ...]]:
+    """Every row's figures after corrections; `slips` says which there were.
+
+    Raises TableError where the errors fit no reading of the columns.
+    """
+    pairs = [pair for _, row in rows for pair in row if pair.error is not None]
+    estimate = _estimate_column(pairs)
+    straight = [
+        (work, tuple(_ordered(pair, estimate, slips) for pair in row)) for work, row in rows
+    ]
+    twins = _twins(straight)
+    retyped = [
+        (work, tuple(_retyped(pair, work, twins, slips) for pair in row)) for work, row in straight
+    ]
+    return [tuple(_converted(pair, work, row, slips) for pair in row) for work, row in retyped]
+
+
+def _fits(pair: Pair, denominator: int) -> bool:
+    """Whether the printed error can be (second - first) / that column, digits considered."""
+    first, second = pair.values
+    if first is None or second is None or pair.error is None:
+        return False
+    lows = (first - _digit(pair, 0), second - _digit(pair, 1))
+    highs = (first + _digit(pair, 0), second + _digit(pair, 1))
+    corners = [
+        (b - a) / (a, b)[denominator]
+        for a in (lows[0], highs[0])
+        for b in (lows[1], highs[1])
+        if (a, b)[denominator] > 0
+    ]
+    return min(corners) - _HALF_PERCENT_DIGIT <= pair.error <= max(corners) + _HALF_PERCENT_DIGIT
+
+
+def _digit(pair: Pair, place: int) -> float:
+    """Half of the last digit that the cell prints."""
+    return float(_HALF * 10.0 ** -len(pair.printed[place].partition(".")[2]))
+
+
+def _estimate_column(pairs: Sequence[Pair]) -> int:
+    """0 or 1: the column that the runtimes' errors are relative to."""
+    runtimes = [p for p in pairs if p.metric is PublishedMetric.FORWARD_MS]
+    if not runtimes:
+        raise TableError("line 1: no runtime has an Error, by which its estimate could be told")
+    fits = [sum(_fits(pair, column) for pair in runtimes) for column in (0, 1)]
+    if fits[0] == fits[1] or 2 * max(fits) < len(runtimes):
+        raise TableError(
+            f"line {runtimes[0].line}: the errors of Runtime are (second - first) / first in "
+            f"{fits[0]} and / second in {fits[1]} of {len(runtimes)} rows; expected one of both"
+        )
+    return 0 if fits[0] > fits[1] else 1
+
+
+def _ordered(pair: Pair, estimate: int, slips: Slips) -> Pair:
+    """With the estimate's column called so."""
+    if pair.kinds[estimate] is FigureKind.ESTIMATED:
+        return pair
+    slips.swapped = True
+    return replace(pair, kinds=(pair.kinds[1], pair.kinds[0]), reasons=(SWAPPED, SWAPPED))
+
+
+def _twins(rows: Rows) -> dict[_TwinKey, tuple[str, float | None]]:
+    """Accelerator and estimate of each memory pair whose error fits, the first of equal ones.
+
+    Memory does not depend on the accelerator, so the same model on as many devices has the same
+    measurement, estimate and error.
+    """
+    found: dict[_TwinKey, tuple[str, float | None]] = {}
+    for work, row in rows:
+        for pair in row:
+            estimate = pair.kinds.index(FigureKind.ESTIMATED)
+            if pair.metric is PublishedMetric.MEMORY_GIB and _fits(pair, estimate):
+                found.setdefault(
+                    _twin_key(pair, work), (work.accelerator, pair.of(FigureKind.ESTIMATED))
+                )
+    return found
+
+
+def _twin_key(pair: Pair, work: Workload) -> _TwinKey:
+    return (work.model, work.devices, pair.error, pair.of(FigureKind.MEASURED))
+
+
+def _retyped(
+    pair: Pair,
+    work: Workload,
+    twins: Mapping[_TwinKey, tuple[str, float | None]],
+    slips: Slips,
+) -> Pair:
+    """An estimate that its error does not fit, as its twin has it; else left in doubt."""
+    estimate = pair.kinds.index(FigureKind.ESTIMATED)
+    direct = {PublishedMetric.FORWARD_MS: "Runtime", PublishedMetric.MEMORY_GIB: "Memory"}
+    if pair.error is None or pair.metric not in direct or _fits(pair, estimate):
+        return pair
+    what = f"{direct[pair.metric]} of {work.name}"
+    twin = twins.get(_twin_key(pair, work)) if pair.metric is PublishedMetric.MEMORY_GIB else None
+    if twin is not None:
+        slips.mistyped.append(what)
+        accelerator, right = twin
+        why = f"mistyped: its Error and the same model on {accelerator} say {right}"
+        return _with(pair, estimate, (right, why))
+    slips.contradicted.append(what)
+    why = f"its Error {pair.error:.2%} is not that of the two figures"
+    return _with(pair, estimate, (pair.values[estimate], why))
+
+
+def _with(pair: Pair, place: int, figure: tuple[float | None, str]) -> Pair:
+    value, reason = figure
+    values, reasons = list(pair.values), list(pair.reasons)
+    values[place] = value
+    reasons[place] = "; ".join(why for why in (reasons[place], reason) if why)
+    return replace(pair, values=(values[0], values[1]), reasons=(reasons[0], reasons[1]))
+
+
+def _converted(pair: Pair, work: Workload, row: tuple[Pair, ...], slips: Slips) -> Pair:
+    """Throughput and energy, which the tables compute from the runtime in the same row."""
+    if pair.metric not in (PublishedMetric.PROMPT_TOKENS_PER_S, PublishedMetric.ENERGY_J_PER_TOKEN):
+        return pair
+    runtime = next((p for p in row if p.metric is PublishedMetric.FORWARD_MS), None)
+    for kind in FigureKind:
+        place = pair.kinds.index(kind)
+        printed = pair.values[place]
+        runtime_ms = None if runtime is None else runtime.of(kind)
+        if printed is None:
+            continue
+        if runtime_ms is None:
+            raise TableError(f"line {pair.line}: a {pair.metric.value} without its runtime")
+        if pair.metric is PublishedMetric.PROMPT_TOKENS_PER_S:
+            figure = _rate(pair, printed, (runtime_ms, work.tokens), slips)
+        else:
+            figure = _energy(printed, runtime_ms, work, slips)
+        pair = _with(pair, place, figure)
+    return pair
+
+
+def _rate(pair: Pair, printed: float, work: tuple[float, int], slips: Slips) -> tuple[float, str]:
+    """tokens / runtime; printed is the time of a token in us, or that rate already."""
+    runtime_ms, tokens = work
+    rate = tokens / (runtime_ms / 1e3)
+    us_per_token = runtime_ms * 1e3 / tokens
+    if abs(printed - us_per_token) <= _HALF_CENT * 1.001 + 1e-4 * us_per_token:
+        slips.time_per_token = True
+        return round(
+            rate, THROUGHPUT.decimals
+        ), "microseconds per token were printed as tokens per second"
+    if abs(printed - rate) <= 1e-3 * rate:
+        return printed, ""
+    raise TableError(
+        f"line {pair.line}: throughput {printed} is neither the {rate:.1f} tokens/s nor the "
+        f"{us_per_token:.2f} us per token of its runtime"
+    )
+
+
+def _energy(printed: float, runtime_ms: float, work: Workload, slips: Slips) -> tuple[float, str]:
+    """Rated power x all devices x runtime / tokens; printed is one device's, in three decimals."""
+    per_watt = runtime_ms / 1e3 / work.tokens
+    power_w = RATED_POWER_W.get(work.accelerator)
+    if power_w is None:
+        return printed, "not measured: a rated power x the runtime, of a power that is not known"
+    known = [w for w in (power_w, *RATED_POWER_W.values()) if _is_energy(printed, w * per_watt)]
+    if not known:
+        return printed, "not the rated power x the runtime, and not known what else"
+    reason = f"not measured: {power_w:g} W x the runtime / tokens, printed with three decimals"
+    if known[0] != power_w:
+        slips.wrong_power.append(work.name)
+        reason += f" and with {known[0]:g} W, which is another accelerator's power"
+    if work.devices > 1:
+        slips.one_device_energy = True
+        reason += f"; one device's, here of all {work.devices}"
+    return round(power_w * per_watt * work.devices, ENERGY.decimals), reason
+
+
+def _is_energy(printed: float, joules: float) -> bool:
+    return abs(printed - joules) <= _ENERGY_HALF_DIGIT

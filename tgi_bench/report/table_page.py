@@ -1,0 +1,260 @@
+"""report.md of an imported table that is not of TGI's steps, and its entries as CSV and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tgi_bench.analysis.run import Run
+from tgi_bench.errors import RunFileError
+from tgi_bench.observation import PublishedEntry, PublishedMetric, PublishedValue
+from tgi_bench.report.import_names import accelerator_row
+from tgi_bench.report.imported_table import layout_of
+from tgi_bench.report.index import reproduce
+from tgi_bench.report.load_documents import Json
+from tgi_bench.report.table import Table, csv_text, markdown
+from tgi_bench.report.table_layouts import tables
+from tgi_bench.report.verdict import environment, verdict
+from tgi_bench.report.words import UNDEFINED, origin_line
+
+TERMS = {
+    PublishedMetric.FORWARD_MS: (
+        "Runtime",
+        "one forward pass over the whole batch, the sum of its kernels' times",
+    ),
+    PublishedMetric.MEMORY_GIB: ("Memory", "the most that was allocated on one device, in GiB"),
+    PublishedMetric.ENERGY_J_PER_TOKEN: (
+        "Energy",
+        "rated power of all devices x runtime / (batch size x prompt tokens)",
+    ),
+    PublishedMetric.PROMPT_TOKENS_PER_S: (
+        "Throughput",
+        "batch size x prompt tokens / runtime",
+    ),
+    PublishedMetric.GENERATE_S: (
+        "sec",
+        "wall time of one generate call: prefill and all new tokens of the whole batch",
+    ),
+    PublishedMetric.NEW_TOKENS_PER_S: ("tokens/sec", "batch size x new tokens / sec"),
+    PublishedMetric.MS_PER_NEW_TOKEN: (
+        "msec/token",
+        "1000 / (tokens/sec): spread over the batch, so no step's latency",
+    ),
+    PublishedMetric.SUMMARIZE_S: (
+        "summarization time",
+        "wall time of one summary of a document: several generate calls of unknown lengths",
+    ),
+    PublishedMetric.QUARTER_CHARACTERS_PER_S: (
+        "generation speed",
+        "characters of one answer / 4 / the mean wall time of its calls",
+    ),
+}
+"""Name in the tables and formula of each metric."""
+
+ENTRY_CSV_HEADERS = (
+    "run_id",
+    "entry_id",
+    "model",
+    "accelerator",
+    "accelerator_row",
+    "devices",
+    "parallelism",
+    "dtype",
+    "quantize",
+    "batch_size",
+    "prompt_tokens",
+    "new_tokens",
+    "runs",
+    "outcome",
+    "metric",
+    "kind",
+    "value",
+    "printed",
+    "reason",
+    "doubts",
+)
+
+_WORKLOAD_HEADERS = (
+    "Models",
+    "Accelerators",
+    "Devices",
+    "Parallelism",
+    "Weights",
+    "Batch Size",
+    "Prompt tokens",
+    "New tokens",
+    "Runs",
+)
+_MODEL, _ACCELERATOR, _WEIGHTS, _BATCH_SIZE = 0, 1, 4, 5
+
+
+def table_page(run: Run) -> str:
+    """The page of an imported table. Raises RunFileError where the run names no layout."""
+    layout = layout_of(run.environment)
+    if layout is None:
+        raise RunFileError(f"run {run.run_id}: its environment names no layout of its table")
+    sections = (
+        f"# {run.plan.experiment}: {run.plan.model}\n",
+        f"{origin_line(run)}\n",
+        f"Run {run.run_id}. Verdict: **{run.verdict.word}**.\n",
+        tables(layout, run.entries),
+        _workloads(run.entries),
+        _corrections(run.entries),
+        _doubts(run.entries),
+        verdict(run),
+        reproduce(run),
+        environment(run),
+        _definitions(run.entries),
+    )
+    return "\n".join(section for section in sections if section)
+
+
+def entries_csv(run: Run) -> str:
+    """One row per entry and figure; an entry without figures has one row without them."""
+    rows = tuple(
+        (*_shared(run, entry), *figure, "; ".join(entry.doubts))
+        for entry in run.entries
+        for figure in ([_figure(v) for v in entry.values] or [("", "", "", "", "")])
+    )
+    return csv_text(Table(ENTRY_CSV_HEADERS, rows))
+
+
+def entry_json(entry: PublishedEntry) -> Json:
+    """One entry of the JSON document."""
+    return {
+        "entry_id": entry.entry_id,
+        "model": entry.model,
+        "accelerator": entry.accelerator,
+        "accelerator_row": accelerator_row(entry.accelerator),
+        "devices": entry.devices,
+        "parallelism": entry.parallelism,
+        "dtype": entry.dtype,
+        "quantize": entry.quantize,
+        "batch_size": entry.batch_size,
+        "prompt_tokens": entry.prompt_tokens,
+        "new_tokens": entry.new_tokens,
+        "runs": entry.runs,
+        "outcome": None if entry.end is None else entry.end.outcome.value,
+        "reason": "" if entry.end is None else entry.end.reason,
+        "doubts": list(entry.doubts),
+        "values": [
+            {
+                "metric": v.metric.value,
+                "kind": v.kind.value,
+                "value": v.value,
+                "printed": v.printed,
+                "reason": v.reason,
+            }
+            for v in entry.values
+        ],
+    }
+
+
+def _shared(run: Run, entry: PublishedEntry) -> tuple[str, ...]:
+    sizes = (entry.batch_size, entry.prompt_tokens, entry.new_tokens, entry.runs)
+    return (
+        run.run_id,
+        entry.entry_id,
+        entry.model,
+        entry.accelerator,
+        accelerator_row(entry.accelerator) or "",
+        str(entry.devices),
+        entry.parallelism,
+        entry.dtype or "",
+        entry.quantize or "",
+        *("" if size is None else str(size) for size in sizes),
+        "" if entry.end is None else entry.end.outcome.value,
+    )
+
+
+def _figure(value: PublishedValue) -> tuple[str, ...]:
+    return (
+        value.metric.value,
+        value.kind.value,
+        repr(value.value),
+        value.printed,
+        value.reason,
+    )
+
+
+def _workloads(entries: Sequence[PublishedEntry]) -> str:
+    """What each configuration ran; rows that are equal but for one column are one."""
+    rows = [_workload(entry) for entry in entries]
+    for place in (_BATCH_SIZE, _ACCELERATOR, _WEIGHTS, _MODEL):
+        rows = _joined(rows, place)
+    accelerators = dict.fromkeys(entry.accelerator for entry in entries)
+    known = ((name, accelerator_row(name) or UNDEFINED) for name in accelerators)
+    return (
+        "# Workloads\n\nAs far as the table and its tool say; - is not known.\n\n"
+        + markdown(Table(_WORKLOAD_HEADERS, tuple(rows), frozenset({2, 6, 7, 8})))
+        + "\n"
+        + markdown(Table(("Accelerator", "In the estimate's table"), tuple(known)))
+    )
+
+
+def _workload(entry: PublishedEntry) -> tuple[str, ...]:
+    sizes = (entry.batch_size, entry.prompt_tokens, entry.new_tokens, entry.runs)
+    return (
+        entry.model,
+        entry.accelerator,
+        str(entry.devices),
+        entry.parallelism or UNDEFINED,
+        entry.quantize or entry.dtype or UNDEFINED,
+        *(UNDEFINED if size is None else str(size) for size in sizes),
+    )
+
+
+def _joined(rows: Sequence[tuple[str, ...]], place: int) -> list[tuple[str, ...]]:
+    """Rows that differ in that column only as one row that lists its values.
+
+    Values stand in the order that they first have, so that rows with the same ones are equal.
+    """
+    values = dict.fromkeys(row[place] for row in rows)
+    order = {value: position for position, value in enumerate(values)}
+    found: dict[tuple[str, ...], set[str]] = {}
+    for row in rows:
+        found.setdefault((*row[:place], *row[place + 1 :]), set()).add(row[place])
+    return [
+        (*key[:place], ", ".join(sorted(joined, key=lambda value: order[value])), *key[place:])
+        for key, joined in found.items()
+    ]
+
+
+def _corrections(entries: Sequence[PublishedEntry]) -> str:
+    """Each reason once, with the figures that it is of."""
+    by_reason: dict[tuple[str, str], list[str]] = {}
+    for entry in entries:
+        for value in entry.values:
+            if value.reason:
+                change = f"{entry.entry_id}, {value.kind.value}: `{value.printed}`"
+                if float(value.printed) != value.value:
+                    change += f" is {value.value!r}"
+                by_reason.setdefault((TERMS[value.metric][0], value.reason), []).append(change)
+    if not by_reason:
+        return ""
+    rows = tuple(
+        (term, str(len(changes)), reason, changes[0])
+        for (term, reason), changes in by_reason.items()
+    )
+    headers = ("Quantity", "Figures", "Reason", "First of them")
+    return (
+        "# Corrected or doubtful figures\n\nrun.db and the CSV document hold each figure as "
+        f"printed.\n\n{markdown(Table(headers, rows, frozenset({1})))}"
+    )
+
+
+def _doubts(entries: Sequence[PublishedEntry]) -> str:
+    by_doubt: dict[str, list[str]] = {}
+    for entry in entries:
+        for doubt in entry.doubts if entry.values else ():
+            by_doubt.setdefault(doubt, []).append(entry.entry_id)
+    if not by_doubt:
+        return ""
+    lines = (f"- {doubt}: {'; '.join(ids)}\n" for doubt, ids in by_doubt.items())
+    return f"# Doubts about entries\n\n{''.join(lines)}"
+
+
+def _definitions(entries: Iterable[PublishedEntry]) -> str:
+    """Of the metrics that the table has."""
+    metrics = dict.fromkeys(value.metric for entry in entries for value in entry.values)
+    lines = (f"- **{TERMS[metric][0]}**: {TERMS[metric][1]}.\n" for metric in metrics)
+    return f"# Definitions\n\n{''.join(lines)}- **-**: undefined, or not given.\n"

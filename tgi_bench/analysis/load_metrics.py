@@ -84,8 +84,8 @@ LOAD_DEFINITIONS: tuple[tuple[str, str], ...] = (
     ),
     (
         "success",
-        "requests that ended well / requests intended in the window; dropped ones, and those that "
-        "the end of the load cut off, did not",
+        "requests that ended well / requests intended between warm-up and cool-down; dropped "
+        "ones, and those that the end of the load cut off, did not",
     ),
     ("concurrency delivered", "mean number of requests in flight over the window"),
     ("rate delivered", "requests sent in the window / its length"),

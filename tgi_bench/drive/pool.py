@@ -26,7 +26,8 @@ _RESOLVE_TIMEOUT_S = 5.0
 class Pool:
     """All connections of one worker. The one given back last is used first.
 
-    opened, reopened: how many were opened before and after `started`.
+    opened: ahead, before the start and as spares. reopened: since the start, for a request that
+    had to wait for it.
     """
 
     def __init__(self, setup: Setup, poller: Poller) -> None:
@@ -123,7 +124,7 @@ class Pool:
         connection.job = job
         connection.started_ns = time.monotonic_ns()
         self.connections[connection.fd] = connection
-        if self.started:
+        if self.started and job is not None:
             self.reopened += 1
         else:
             self.opened += 1

@@ -108,6 +108,7 @@ class Worker:
             if timed and timed[0][0] - now <= _LEAD_NS:
                 self._send_due()
             more = bool(self._untimed) and self._fill_slots()
+            more = self._receiver.settle_some() or more
             ready = poll(0 if more else self._rest(monotonic_ns()))
             if ready:
                 self._receiver.read(ready)

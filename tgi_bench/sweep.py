@@ -12,12 +12,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from tgi_bench.drive.load import run_stage
 from tgi_bench.drive.preparation import LoadTarget, Prepared, prepare
-from tgi_bench.drive.ranks import Ranks
-from tgi_bench.drive.shard import Room, drive
 from tgi_bench.drive.stage_ask import Listener, Progress, StageAsk, of_search
 from tgi_bench.errors import InputError, LaunchError, StepError
 from tgi_bench.launch.endpoint import LaunchOptions, RunningServer
@@ -31,10 +29,16 @@ from tgi_bench.observation import (
     StepObservation,
     TrialEnd,
 )
-from tgi_bench.plan.plan import BatchTrial, Deployment, LauncherKind, LoadTrial, Plan
+from tgi_bench.plan.plan import AttachOptions, BatchTrial, Deployment, LauncherKind, LoadTrial, Plan
 from tgi_bench.plan.prompts import batch_prompts
 from tgi_bench.record.load_recording import LoadRecording
 from tgi_bench.record.store import RunStore
+
+if TYPE_CHECKING:
+    # grpc takes a while to import, which a load need not wait for.
+    from tgi_bench.drive.ranks import Ranks
+    from tgi_bench.drive.shard import Room
+    from tgi_bench.drive.workers import Ahead
 
 _DEATH_SHOWS_S = 1.0
 """A shard that answers and then exits does so within 0.5 s; its launcher notices after that."""
@@ -80,6 +84,7 @@ class Sweep:
     """One plan on its way into one run file.
 
     run_dir: the run's folder, named by its id. pull: whether missing images may be pulled.
+    ahead: worker processes of the load client that were started before.
     """
 
     plan: Plan
@@ -87,6 +92,7 @@ class Sweep:
     run_dir: Path
     watcher: Watcher
     pull: bool = True
+    ahead: Ahead | None = None
 
     def run(self) -> None:
         """Give every trial of the plan an end.
@@ -150,6 +156,8 @@ class Sweep:
             for trial in pending:
                 self._end(trial, TrialEnd(Outcome.REFUSED, server.endpoint.no_socket_reason))
             return True
+        from tgi_bench.drive.ranks import Ranks
+
         try:
             ranks = Ranks.connect(socket)
         except StepError as error:
@@ -171,6 +179,8 @@ class Sweep:
 
     def _run_trial(self, trial: BatchTrial, server: RunningServer, ranks: Ranks) -> bool:
         """Run one trial and give it its end; False where the server can run no further one."""
+        from tgi_bench.drive.shard import drive
+
         prompts = batch_prompts(
             trial.prompt_seed, trial.trial_id, trial.batch_size, trial.sequence_length
         )
@@ -204,7 +214,7 @@ class Sweep:
             self._run_stages(prepare(_target(deployment, server), trial), recording, server)
             end = recording.end()
         except (InputError, StepError) as error:
-            outcome = error.outcome if isinstance(error, StepError) else Outcome.REFUSED
+            outcome = error.outcome if isinstance(error, StepError) else Outcome.FAILED
             end = TrialEnd(outcome, str(error))
         alive = not _died(server, _DEATH_SHOWS_S if recording.torn else 0.0)
         if not alive and (cause := server.death_cause()) is not None:
@@ -260,7 +270,7 @@ class Sweep:
     ) -> LoadStage:
         trial = prepared.trial
         self.watcher.load_begins(trial, ask)
-        stage = run_stage(prepared, ask, listener)
+        stage = run_stage(prepared, ask, listener, self.ahead)
         self.store.add_stage(trial.trial_id, recording.attempt, stage)
         return stage
 
@@ -314,6 +324,7 @@ def _target(deployment: Deployment, server: RunningServer) -> LoadTarget:
         engine="" if attached else deployment.engine.value,
         model=deployment.model,
         api_key=api_key_of(deployment, os.environ),
+        verify_tls=AttachOptions.verified(deployment.host),
     )
 
 
@@ -346,6 +357,8 @@ def _skip(plan: Plan, trial: BatchTrial, ends: Mapping[str, TrialEnd]) -> TrialE
 def _room(facts: ServerFacts) -> Room | None:
     if facts.capacity_tokens is None:
         return None
+    from tgi_bench.drive.shard import Room
+
     return Room(facts.capacity_tokens, facts.capacity_source)
 
 

@@ -150,8 +150,7 @@ class Receiver:
                     if connection.opening():
                         self._owner.opened(connection)
                 case State.IDLE:
-                    # A server may close what is idle; anything that it says there is unasked.
-                    self._pool.discard(connection)
+                    self._pool.look_at_idle(connection)
                 case State.BUSY:
                     if mask & OUT:
                         self._owner.writable(connection)

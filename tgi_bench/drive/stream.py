@@ -78,8 +78,7 @@ class Worker:
         gc.freeze()
         gc.disable()
         cpu_ns = time.process_time_ns()
-        while start_ns - time.monotonic_ns() > _LEAD_NS:
-            time.sleep((start_ns - time.monotonic_ns() - _LEAD_NS) / 1e9)
+        time.sleep(max(0, start_ns - time.monotonic_ns() - _LEAD_NS) / 1e9)
         while time.monotonic_ns() < start_ns:
             pass
         self._pool.started = True
@@ -237,9 +236,10 @@ class Worker:
         """End the connection and with it its request."""
         self._receiver.take_rest(connection)
         job, never_sent = connection.job, connection.state in (State.CONNECTING, State.HANDSHAKE)
-        self._pool.discard(connection)
         if job is None:
+            self._pool.discard_spare(connection)
             return
+        self._pool.discard(connection)
         self._in_flight -= 1
         if never_sent:
             self._not_sent(job, outcome, reason)

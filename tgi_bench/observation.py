@@ -191,7 +191,8 @@ class ClientFacts:
     kernel_stamps: False where arrivals were stamped after the read, in user space; stamp_reason
         then says why.
     clock_step_ns: how far the wall clock moved against the monotonic one during the stage.
-    connections_opened: before and during the stage; connections_reopened: during it.
+    connections_opened: ahead of the requests; connections_reopened: during the stage, for a
+        request that had to wait for it.
     """
 
     workers: int

@@ -12,37 +12,40 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from tgi_bench.drive.load import run_stage
 from tgi_bench.drive.preparation import LoadTarget, Prepared, prepare
-from tgi_bench.drive.ranks import Ranks
-from tgi_bench.drive.shard import Room, drive
-from tgi_bench.drive.stage_ask import Listener, Progress, Recorder, StageAsk, of_search
+from tgi_bench.drive.stage_ask import Listener, Progress, StageAsk, of_search
 from tgi_bench.errors import InputError, LaunchError, StepError
 from tgi_bench.launch.endpoint import LaunchOptions, RunningServer
 from tgi_bench.launch.launcher import launch
-from tgi_bench.launch.secrets import Redactor, handed_on
+from tgi_bench.launch.secrets import Redactor, api_key_of
 from tgi_bench.observation import (
-    LoadPart,
     LoadStage,
     Outcome,
     RequestObservation,
-    RequestOutcome,
     ServerFacts,
     StepObservation,
     TrialEnd,
 )
-from tgi_bench.plan.engines import engine_spec
-from tgi_bench.plan.plan import BatchTrial, Deployment, LauncherKind, LoadTrial, Plan
+from tgi_bench.plan.plan import AttachOptions, BatchTrial, Deployment, LauncherKind, LoadTrial, Plan
 from tgi_bench.plan.prompts import batch_prompts
+from tgi_bench.record.load_recording import LoadRecording
 from tgi_bench.record.store import RunStore
+
+if TYPE_CHECKING:
+    # grpc takes a while to import, which a load need not wait for.
+    from tgi_bench.drive.ranks import Ranks
+    from tgi_bench.drive.shard import Room
+    from tgi_bench.drive.workers import Ahead
 
 _DEATH_SHOWS_S = 1.0
 """A shard that answers and then exits does so within 0.5 s; its launcher notices after that."""
 _HEALTH_TIMEOUT_S = 5.0
 _LOG_TAIL = 50
 _HARMLESS = (Outcome.OK, Outcome.REFUSED)
+_LOOK_S = 0.1
 
 
 class Watcher(Protocol):
@@ -81,6 +84,7 @@ class Sweep:
     """One plan on its way into one run file.
 
     run_dir: the run's folder, named by its id. pull: whether missing images may be pulled.
+    ahead: worker processes of the load client that were started before.
     """
 
     plan: Plan
@@ -88,6 +92,7 @@ class Sweep:
     run_dir: Path
     watcher: Watcher
     pull: bool = True
+    ahead: Ahead | None = None
 
     def run(self) -> None:
         """Give every trial of the plan an end.
@@ -151,6 +156,8 @@ class Sweep:
             for trial in pending:
                 self._end(trial, TrialEnd(Outcome.REFUSED, server.endpoint.no_socket_reason))
             return True
+        from tgi_bench.drive.ranks import Ranks
+
         try:
             ranks = Ranks.connect(socket)
         except StepError as error:
@@ -172,6 +179,8 @@ class Sweep:
 
     def _run_trial(self, trial: BatchTrial, server: RunningServer, ranks: Ranks) -> bool:
         """Run one trial and give it its end; False where the server can run no further one."""
+        from tgi_bench.drive.shard import drive
+
         prompts = batch_prompts(
             trial.prompt_seed, trial.trial_id, trial.batch_size, trial.sequence_length
         )
@@ -198,43 +207,31 @@ class Sweep:
     def _run_load(self, trial: LoadTrial, server: RunningServer) -> bool:
         """Send one load, or a search's many, and give the trial its end; False if it died."""
         attempt = self.store.begin_load(trial.trial_id)
-        sent: list[RequestOutcome] = []
-        reasons: dict[str, int] = {}
-
-        def record(requests: Sequence[RequestObservation]) -> None:
-            clean = [
-                replace(r, reason=self._redacted(trial.deployment_id, r.reason)) if r.reason else r
-                for r in requests
-            ]
-            self.store.add_requests(trial.trial_id, attempt, clean)
-            sent.extend(r.outcome for r in clean if r.part is LoadPart.MEASURED)
-            for reason in (r.reason for r in clean if r.reason):
-                reasons[reason] = reasons.get(reason, 0) + 1
-
+        deployment = self.plan.deployment(trial.deployment_id)
+        redactor = Redactor.of(deployment, os.environ)
+        recording = LoadRecording(self.store, trial.trial_id, attempt, redactor.text)
         try:
-            deployment = self.plan.deployment(trial.deployment_id)
-            prepared = prepare(_target(deployment, server), trial)
-            self._run_stages(prepared, attempt, record)
-            end = TrialEnd(Outcome.OK, "")
-            if RequestOutcome.OK not in sent:
-                most = max(reasons, key=lambda r: reasons[r], default="no request was sent")
-                end = TrialEnd(Outcome.FAILED, f"no request was answered: {most}")
+            self._run_stages(prepare(_target(deployment, server), trial), recording, server)
+            end = recording.end()
         except (InputError, StepError) as error:
-            outcome = error.outcome if isinstance(error, StepError) else Outcome.REFUSED
+            outcome = error.outcome if isinstance(error, StepError) else Outcome.FAILED
             end = TrialEnd(outcome, str(error))
-        alive = server.alive()
+        alive = not _died(server, _DEATH_SHOWS_S if recording.torn else 0.0)
         if not alive and (cause := server.death_cause()) is not None:
             end = TrialEnd(Outcome.SHARD_DIED, cause)
-        end = TrialEnd(end.outcome, self._redacted(trial.deployment_id, end.reason))
+        end = TrialEnd(end.outcome, redactor.text(end.reason))
         self.store.end_load(trial.trial_id, attempt, end)
         self.watcher.trial_ended(trial, end)
         return alive
 
-    def _run_stages(self, prepared: Prepared, attempt: int, record: Recorder) -> None:
+    def _run_stages(
+        self, prepared: Prepared, recording: LoadRecording, server: RunningServer
+    ) -> None:
         """The trial's one stage, or those that its search asks for."""
         trial = prepared.trial
         if trial.find is None:
-            self._run_stage(prepared, StageAsk(0, 0, trial.arrivals), attempt, record)
+            ask = StageAsk(0, 0, trial.arrivals)
+            self._run_stage(prepared, ask, recording, self._listener(trial, recording, server))
             return
         # Both need numpy, whose import a sweep of batches need not wait for.
         from tgi_bench.analysis.load_run import Found
@@ -248,29 +245,33 @@ class Sweep:
             def keep(
                 requests: Sequence[RequestObservation], seen: list[RequestObservation] = seen
             ) -> None:
-                record(requests)
+                recording.record(requests)
                 seen.extend(requests)
 
             repeat = sum(probe.value == value for probe in probes)
-            ask = StageAsk(len(probes), repeat, of_search(trial, value))
-            stage = self._run_stage(prepared, ask, attempt, keep)
+            step = of_search(trial, value)
+            ask = StageAsk(len(probes), repeat, step.arrivals)
+            listener = replace(self._listener(step, recording, server), record=keep)
+            stage = self._run_stage(replace(prepared, trial=step), ask, recording, listener)
+            _require_alive(recording, server)
             probes.append(Probe(value, met(trial, summarise_stage(trial, stage, seen))))
 
+    def _listener(
+        self, trial: LoadTrial, recording: LoadRecording, server: RunningServer
+    ) -> Listener:
+        def progress(told: Progress) -> None:
+            _require_alive(recording, server)
+            self.watcher.load_progress(trial, told)
+
+        return Listener(record=recording.record, progress=progress, enough=_enough(trial))
+
     def _run_stage(
-        self, prepared: Prepared, ask: StageAsk, attempt: int, record: Recorder
+        self, prepared: Prepared, ask: StageAsk, recording: LoadRecording, listener: Listener
     ) -> LoadStage:
         trial = prepared.trial
         self.watcher.load_begins(trial, ask)
-        stage = run_stage(
-            prepared,
-            ask,
-            Listener(
-                record=record,
-                progress=lambda progress: self.watcher.load_progress(trial, progress),
-                enough=_enough(trial),
-            ),
-        )
-        self.store.add_stage(trial.trial_id, attempt, stage)
+        stage = run_stage(prepared, ask, listener, self.ahead)
+        self.store.add_stage(trial.trial_id, recording.attempt, stage)
         return stage
 
     def _give_up(self, deployment: Deployment, error: LaunchError) -> None:
@@ -298,15 +299,32 @@ class Sweep:
         self.watcher.trial_ended(trial, end)
 
 
+def _require_alive(recording: LoadRecording, server: RunningServer) -> None:
+    """Raise StepError where nothing comes back any more because the server died: what is left
+    of the load would tell nothing."""
+    if recording.silent and not server.alive():
+        raise StepError(Outcome.SHARD_DIED, "the server no longer answers")
+
+
+def _died(server: RunningServer, wait_s: float) -> bool:
+    """Whether it does not live, or dies within that time."""
+    deadline = time.monotonic() + wait_s
+    while server.alive():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_LOOK_S)
+    return True
+
+
 def _target(deployment: Deployment, server: RunningServer) -> LoadTarget:
     """An endpoint of somebody else may be of any engine, whatever the experiment assumes."""
-    spec = engine_spec(deployment.engine)
     attached = deployment.launcher is LauncherKind.ATTACH
     return LoadTarget(
         url=server.endpoint.url,
         engine="" if attached else deployment.engine.value,
         model=deployment.model,
-        api_key=handed_on(deployment, os.environ).get(spec.api_key_variable),
+        api_key=api_key_of(deployment, os.environ),
+        verify_tls=AttachOptions.verified(deployment.host),
     )
 
 
@@ -339,6 +357,8 @@ def _skip(plan: Plan, trial: BatchTrial, ends: Mapping[str, TrialEnd]) -> TrialE
 def _room(facts: ServerFacts) -> Room | None:
     if facts.capacity_tokens is None:
         return None
+    from tgi_bench.drive.shard import Room
+
     return Room(facts.capacity_tokens, facts.capacity_source)
 
 

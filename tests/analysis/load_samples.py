@@ -67,7 +67,6 @@ CLOSED = LoadTrial(
     max_in_flight=None,
     workers=None,
     tokenizer=None,
-    verify=True,
 )
 OPEN = replace(
     CLOSED,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
-from tests.bench import bad_input, client_overhead, containers, start_up, sweep_overhead
+from tests.bench import bad_input, client_overhead, containers, load, start_up, sweep_overhead
 from tests.bench.figures import Bench
 
 BENCHES: tuple[Bench, ...] = (
@@ -14,6 +14,7 @@ BENCHES: tuple[Bench, ...] = (
     sweep_overhead.run,
     containers.run,
     bad_input.run,
+    load.run,
 )
 
 

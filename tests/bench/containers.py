@@ -17,11 +17,13 @@ import docker
 
 from tests.bench.figures import Figure
 from tests.docker.images import NoImageError, embedded_image
+from tgi_bench.drive.stage_ask import Progress, StageAsk
 from tgi_bench.errors import LaunchError
 from tgi_bench.launch.docker_engine import engine
 from tgi_bench.observation import ServerFacts, StepObservation, TrialEnd
 from tgi_bench.plan.experiment import to_json
 from tgi_bench.plan.experiment_text import load_plan
+from tgi_bench.plan.load_trial import LoadTrial
 from tgi_bench.plan.plan import BatchTrial, Deployment
 from tgi_bench.record.environment import capture
 from tgi_bench.record.runs import RunLock, new_run_dir
@@ -160,6 +162,12 @@ class _Stopwatch:
     def run_ended(self, trial: BatchTrial, observations: Sequence[StepObservation]) -> None:
         """Of no interest here."""
 
-    def trial_ended(self, trial: BatchTrial, end: TrialEnd) -> None:
+    def trial_ended(self, trial: BatchTrial | LoadTrial, end: TrialEnd) -> None:
         """If this was the deployment's last, its container goes now."""
         self._ended_s = time.monotonic()
+
+    def load_begins(self, trial: LoadTrial, ask: StageAsk) -> None:
+        """None is in this plan."""
+
+    def load_progress(self, trial: LoadTrial, progress: Progress) -> None:
+        """None is in this plan."""

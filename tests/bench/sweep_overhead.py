@@ -14,10 +14,12 @@ from pathlib import Path
 
 from tests.bench.figures import Figure
 from tgi_bench.cli.run_view import load, write_documents
+from tgi_bench.drive.stage_ask import Progress, StageAsk
 from tgi_bench.errors import LaunchError
 from tgi_bench.observation import ServerFacts, StepObservation, TrialEnd
 from tgi_bench.plan.experiment import to_json
 from tgi_bench.plan.experiment_text import load_plan
+from tgi_bench.plan.load_trial import LoadTrial
 from tgi_bench.plan.plan import BatchTrial, Deployment, Plan
 from tgi_bench.record.environment import capture
 from tgi_bench.record.runs import RunLock, new_run_dir
@@ -99,6 +101,12 @@ class _Stopwatch:
         """Driving: from the first send to the last reply."""
         self.elsewhere_ns += observations[-1].ended_ns - observations[0].sent_ns
 
-    def trial_ended(self, trial: BatchTrial, end: TrialEnd) -> None:
+    def trial_ended(self, trial: BatchTrial | LoadTrial, end: TrialEnd) -> None:
         """If this was the deployment's last, what follows is its server stopping."""
         self._since_ns = time.monotonic_ns()
+
+    def load_begins(self, trial: LoadTrial, ask: StageAsk) -> None:
+        """None is in this plan."""
+
+    def load_progress(self, trial: LoadTrial, progress: Progress) -> None:
+        """None is in this plan."""

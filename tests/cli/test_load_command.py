@@ -63,7 +63,7 @@ def test_everything_is_the_experiment_that_a_file_says() -> None:
     text = """
 experiment: n
 model: org/m
-server: {launcher: attach, url: "http://h:80", env: [MY_KEY]}
+server: {launcher: attach, url: "http://h:80", env: [MY_KEY], verify_tls: false}
 load:
   api: chat
   rate: [1, 2.5, 4]
@@ -84,7 +84,6 @@ load:
   workers: 2
   max_in_flight: 100
   stream: false
-  verify_tls: false
 """
     experiment, plan = load_plan_of(options)
     assert experiment == load(text, "e.yaml")

@@ -100,7 +100,6 @@ def load(name: str, seconds: int | None) -> LoadTrial:
         max_in_flight=None,
         workers=None,
         tokenizer=None,
-        verify=True,
     )
 
 

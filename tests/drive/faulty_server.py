@@ -5,8 +5,10 @@
         server.behaviours(("well", "invalid_json"))   # one request after the other, in turn
         ...                                           # requests to server.url
         server.shown                                  # {x-request-id: behaviour}
+        server.asked                                  # what was asked, as it came
 
-Its answers are those of TGI's own API, with as many tokens as the request asks.
+Its answers are those of TGI's own API, with as many tokens as the request asks; the behaviour
+"well" also speaks the OpenAI APIs, where these are asked.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 CERTIFICATE = Path(__file__).parent / "self_signed.pem"
 """For 127.0.0.1, signed by itself, with its key; valid for 100 years, and for tests alone."""
@@ -35,6 +37,11 @@ _STEP_S = 0.001
 _READ_BYTES = 1 << 16
 _END_S = 10.0
 _EVENT_STREAM = "content-type: text/event-stream"
+_SAID = {
+    "/health": b"",
+    "/info": b'{"model_id": "faulty", "version": "3.3.7", "max_input_tokens": 4096}',
+}
+"""What it says of itself, by the end of the path."""
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER on, 0 s: close() sends RST
 
 
@@ -43,13 +50,36 @@ class ConnectionEnds(Exception):  # noqa: N818  # the way out of an exchange, an
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """One request as it came. request_id: x-request-id, or "". connection: 0-based."""
+
+    path: str
+    body: dict[str, Any]
+    request_id: str
+    connection: int
+    authorization: str
+
+    @property
+    def tokens(self) -> int:
+        """That it asks for."""
+        if "parameters" in self.body:
+            return int(self.body["parameters"]["max_new_tokens"])
+        return int(self.body["max_tokens"])
+
+
+@dataclass(frozen=True, slots=True)
 class Exchange:
     """One request, and the means to answer it. tokens: as many as it asks."""
 
     sock: socket.socket
-    tokens: int
+    asked: Asked
     number: int
     stopping: threading.Event
+
+    @property
+    def tokens(self) -> int:
+        """That it asks for."""
+        return self.asked.tokens
 
     def head(self, status: str = "200 OK", *lines: str) -> None:
         self.sock.sendall("\r\n".join((f"HTTP/1.1 {status}", *lines, "", "")).encode())
@@ -62,6 +92,8 @@ class Exchange:
 
     def events(self) -> list[bytes]:
         """All of a good answer."""
+        if not self.asked.path.endswith("/generate_stream"):
+            return openai_events(self.asked.path, self.tokens, self.number)
         return [event_of(index, self.tokens) for index in range(self.tokens)]
 
     def begin(self, count: int) -> None:
@@ -102,13 +134,55 @@ def event_of(index: int, tokens: int) -> bytes:
     return b"data:" + json.dumps(event).encode() + b"\n\n"
 
 
+def openai_events(path: str, tokens: int, number: int) -> list[bytes]:
+    """One token an event, "t<number>.<index>", then usage and the end."""
+    chat = path.endswith("/chat/completions")
+    said: list[object] = []
+    for index in range(tokens):
+        text = f" t{number}.{index}"
+        choice: dict[str, object] = {"index": 0}
+        choice |= {"delta": {"role": "assistant", "content": text}} if chat else {"text": text}
+        choice["finish_reason"] = "length" if index + 1 == tokens else None
+        said.append({"choices": [choice]})
+    said.append({"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": tokens}})
+    return [*(b"data: " + json.dumps(one).encode() + b"\n\n" for one in said), b"data: [DONE]\n\n"]
+
+
 def chunk_of(data: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
 def _well(x: Exchange) -> None:
-    x.begin(x.tokens)
+    if x.asked.path.endswith("/generate"):
+        _whole_answer(x)
+        return
+    x.begin(len(x.events()))
     x.chunk(b"")
+
+
+def _whole_answer(x: Exchange) -> None:
+    """Of /generate, which does not stream."""
+    tokens = [{"id": i, "text": f" t{i}", "logprob": -0.5} for i in range(x.tokens)]
+    details = {"finish_reason": "length", "generated_tokens": x.tokens, "tokens": tokens}
+    text = "".join(f" t{i}" for i in range(x.tokens))
+    body = json.dumps({"generated_text": text, "details": details}).encode()
+    x.head("200 OK", "content-type: application/json", f"content-length: {len(body)}")
+    x.sock.sendall(body)
+
+
+def _slow(x: Exchange) -> None:
+    """A good answer that takes its time."""
+    x.stream_head()
+    for event in x.events():
+        time.sleep(0.02)
+        x.chunk(event)
+    x.chunk(b"")
+
+
+def _well_and_closes(x: Exchange) -> None:
+    """A good answer; then the connection is closed, which was not said."""
+    _well(x)
+    raise ConnectionEnds
 
 
 def _comments(x: Exchange) -> None:
@@ -299,6 +373,12 @@ def _internal_error(x: Exchange) -> None:
     _refusal(x, "500 Internal Server Error")
 
 
+def _tells_the_key(x: Exchange) -> None:
+    body = json.dumps({"error": f"no access with {x.asked.authorization}"}).encode()
+    x.head("500 Internal Server Error", f"content-length: {len(body)}")
+    x.sock.sendall(body)
+
+
 def _redirect(x: Exchange) -> None:
     x.head("307 Temporary Redirect", "location: http://127.0.0.1:1/", "content-length: 0")
 
@@ -318,6 +398,8 @@ BEHAVIOURS: dict[str, Callable[[Exchange], None]] = {
     "identity_body": _identity_body,
     "until_close": _until_close,
     "interim": _interim,
+    "slow": _slow,
+    "well_and_closes": _well_and_closes,
     "more_after_the_end": _more_after_the_end,
     "big_event": _big_event,
     "reset_before_answer": _reset_before_answer,
@@ -339,6 +421,7 @@ BEHAVIOURS: dict[str, Callable[[Exchange], None]] = {
     "too_many_requests": _too_many_requests,
     "unavailable": _unavailable,
     "internal_error": _internal_error,
+    "tells_the_key": _tells_the_key,
     "redirect": _redirect,
     "wrong_type": _wrong_type,
 }
@@ -348,14 +431,19 @@ BEHAVIOURS: dict[str, Callable[[Exchange], None]] = {
 class FaultyServer:
     """A thread for each connection. A context manager; all of them are gone at its end.
 
-    shown: the behaviour that each request met, by its x-request-id.
+    shown: the behaviour that each request met, by its x-request-id. asked: in the order in which
+    requests came. connections: how many were accepted. idle_s: a connection that has no request
+    for so long is closed.
     """
 
-    def __init__(self, tls: bool = False) -> None:
+    def __init__(self, tls: bool = False, idle_s: float = 1e9) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=512)
         self.port: int = self._listener.getsockname()[1]
         self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self.port}"
         self.shown: dict[str, str] = {}
+        self.asked: list[Asked] = []
+        self.connections = 0
+        self._idle_s = idle_s
         self._context: ssl.SSLContext | None = None
         if tls:
             self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -398,33 +486,37 @@ class FaultyServer:
                 sock, _ = self._listener.accept()
             except OSError:
                 return  # closed by __exit__
-            thread = threading.Thread(target=self._serve, args=(sock,))
+            thread = threading.Thread(target=self._serve, args=(sock, self.connections))
+            self.connections += 1
             self._threads.append(thread)
             thread.start()
 
-    def _serve(self, sock: socket.socket) -> None:
+    def _serve(self, sock: socket.socket, connection: int) -> None:
         # A client that goes away, or refuses the certificate, is what is tested.
         with contextlib.suppress(ConnectionEnds, OSError), sock:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.settimeout(_END_S)
             if self._context is None:
-                self._converse(sock)
+                self._converse(sock, connection)
             else:
                 with self._context.wrap_socket(sock, server_side=True) as wrapped:
-                    self._converse(wrapped)
+                    self._converse(wrapped, connection)
 
-    def _converse(self, sock: socket.socket) -> None:
+    def _converse(self, sock: socket.socket, connection: int) -> None:
         """One request after the other; ends with ConnectionEnds."""
         while True:
-            tokens, request_id = self._request(sock)
+            asked = self._request(sock, connection)
+            if asked is None:
+                continue
             with self._lock:
                 name = next(self._order)
-                number = len(self.shown)
-                self.shown[request_id or f"#{number}"] = name
-            BEHAVIOURS[name](Exchange(sock, tokens, number, self._stopping))
+                number = len(self.asked)
+                self.asked.append(asked)
+                self.shown[asked.request_id or f"#{number}"] = name
+            BEHAVIOURS[name](Exchange(sock, asked, number, self._stopping))
 
-    def _request(self, sock: socket.socket) -> tuple[int, str]:
-        """Tokens asked, and x-request-id or ""."""
+    def _request(self, sock: socket.socket, connection: int) -> Asked | None:
+        """The next one; None for a question about the server, which is answered at once."""
         data = self._read(sock, b"", lambda data: b"\r\n\r\n" in data or data[:1] == b"\x16")
         if data[:1] == b"\x16":  # TLS where none is spoken; servers answer in plain text
             sock.sendall(b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\r\n")
@@ -434,17 +526,30 @@ class FaultyServer:
         fields = {name.lower(): value.strip() for name, _, value in lines}
         length = int(fields.get(b"content-length", b"0"))
         body = self._read(sock, body, lambda body: len(body) >= length)
-        asked = json.loads(body)["parameters"]["max_new_tokens"]
-        return asked, fields.get(b"x-request-id", b"").decode()
+        path = head.split(b" ", 2)[1].decode()
+        if head.startswith(b"GET ") or path.endswith("/tokenize"):
+            said = next((said for end, said in _SAID.items() if path.endswith(end)), None)
+            status, text = ("404 Not Found", b"") if said is None else ("200 OK", said)
+            answer = f"HTTP/1.1 {status}\r\ncontent-length: {len(text)}\r\n\r\n"
+            sock.sendall(answer.encode() + text)
+            return None
+        return Asked(
+            path=path,
+            body=json.loads(body),
+            request_id=fields.get(b"x-request-id", b"").decode(),
+            connection=connection,
+            authorization=fields.get(b"authorization", b"").decode(),
+        )
 
     def _read(self, sock: socket.socket, data: bytes, enough: Callable[[bytes], bool]) -> bytes:
         """Until there is enough; ends the connection where the server stops or the client ends."""
-        sock.settimeout(0.05)
+        sock.settimeout(0.02)
+        began = time.monotonic()
         while not enough(data):
             try:
                 more = sock.recv(_READ_BYTES)
             except TimeoutError:
-                if self._stopping.is_set():
+                if self._stopping.is_set() or time.monotonic() - began > self._idle_s:
                     raise ConnectionEnds from None
                 continue
             if not more:

@@ -47,7 +47,6 @@ TRIAL = LoadTrial(
     max_in_flight=None,
     workers=None,
     tokenizer=None,
-    verify=True,
 )
 SHARED = replace(TRIAL, workload=replace(TRIAL.workload, shared_prefix=SharedPrefix(8, 2)))
 

@@ -80,7 +80,7 @@ def test_a_url_that_does_not_answer(tmp_path: Path) -> None:
     (port,) = free_ports(1)
     url = f"http://127.0.0.1:{port}"
     with (
-        pytest.raises(LaunchError, match=rf"^{url} does not answer: .* within 0\.2 s"),
+        pytest.raises(LaunchError, match=rf"^{url} cannot be reached: Connection refused$"),
         launch(_attached(url, probe_s=0.2), LaunchOptions(tmp_path, "run")),
     ):
         raise AssertionError("it answered")

@@ -55,6 +55,35 @@ def test_sentences() -> None:
         "removed the socket folder /tmp/x",
     )
     assert Left((), (), ()).sentences() == ()
+    assert Left((), (), (), "", (Path("/tmp/y"),)).sentences() == (
+        "removed the null server's folder /tmp/y",
+    )
+
+
+def test_the_folder_of_a_null_server_whose_parent_was_killed() -> None:
+    script = (
+        "from tgi_bench.cli.null_server import null_server\n"
+        "from tgi_bench.server.null.pacing import Pace\n"
+        "with null_server(Pace(0, 0, 0)) as server: print(server._log, flush=True); input()"
+    )
+    words = [sys.executable, "-c", script]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as owner:
+        assert owner.stdout is not None
+        folder = Path(owner.stdout.readline().decode().strip()).parent
+        assert folder not in end_left(containers=False).null_server_folders
+        owner.kill()
+    assert folder in end_left(containers=False).null_server_folders
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("name", ["tgi-bench.sockets.mine", "tgi-bench-scratch", "tgi-bench-s"])
+def test_folders_of_other_names_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (tmp_path / name).mkdir()
+    assert tmp_path / name not in end_left(containers=False).folders
+    assert (tmp_path / name).is_dir()
 
 
 def test_without_an_engine_the_rest_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:

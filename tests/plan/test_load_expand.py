@@ -71,7 +71,6 @@ def test_the_shortest_load() -> None:
         max_in_flight=None,
         workers=None,
         tokenizer=None,
-        verify=True,
     )
     assert not trial.sampling.do_sample
 
@@ -290,10 +289,9 @@ def test_the_rest() -> None:
         "max_in_flight: 7",
         "workers: 2",
         "tokenizer: t.json",
-        "verify_tls: false",
         "sampling: {do_sample: true, top_p: 0.9}",
     )
-    assert (trial.spoken, trial.stream, trial.verify) == (Spoken.CHAT, False, False)
+    assert (trial.spoken, trial.stream) == (Spoken.CHAT, False)
     assert trial.request_timeout_ns == 500_000_000
     assert (trial.max_in_flight, trial.workers, trial.tokenizer) == (7, 2, "t.json")
     assert (trial.sampling.do_sample, trial.sampling.top_p) == (True, 0.9)

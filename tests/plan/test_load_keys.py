@@ -75,7 +75,7 @@ def said(*lines: str, sets: tuple[str, ...] = ()) -> str:
             "e.yaml:5: load.concurency: is no key here; allowed: name, api, stream, workload, "
             "concurrency, rate, ramp, trace, find, arrivals, burstiness, arrival_seed, duration, "
             "requests, warmup, cooldown, until, slo, request_timeout, max_in_flight, workers, "
-            "tokenizer, verify_tls, sampling; did you mean `concurrency`?",
+            "tokenizer, sampling; did you mean `concurrency`?",
         ),
         # Ramps.
         (
@@ -418,7 +418,6 @@ WHOLE = """\
   max_in_flight: 100
   workers: 2
   tokenizer: tokenizer.json
-  verify_tls: false
   sampling: {do_sample: true, temperature: 0.7}
 """
 

@@ -155,7 +155,6 @@ def load_trial(name: str = "load-c8", arrivals: Arrivals | None = None) -> LoadT
         max_in_flight=None,
         workers=None,
         tokenizer=None,
-        verify=True,
     )
 
 

@@ -94,7 +94,6 @@ def trial(deployment_id: str, name: str, arrivals: Arrivals, **changes: object) 
         max_in_flight=None,
         workers=None,
         tokenizer=None,
-        verify=True,
     )
     return replace(plain, **changes)  # type: ignore[arg-type]
 

@@ -53,8 +53,8 @@ from tgi_bench.plan.load_trial import (
 )
 from tgi_bench.report import load_words as words
 from tgi_bench.report.documents import LOAD_CSV_HEADERS, as_csv, as_json, documents, loads_csv
-from tgi_bench.report.index import COMMAND
 from tgi_bench.report.load_group import groups
+from tgi_bench.report.source import COMMAND
 
 S = 1_000 * MS
 SERVER = deployment(1).deployment_id

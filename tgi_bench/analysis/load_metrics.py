@@ -83,9 +83,14 @@ LOAD_DEFINITIONS: tuple[tuple[str, str], ...] = (
         "request without a second token meets SLOs of ITL, inter-event gap and TPOT",
     ),
     (
+        "SLO met",
+        "the figure is within the limit; of a percentile with too few samples even the highest "
+        "sample is, and stands in its place",
+    ),
+    (
         "success",
-        "requests that ended well / requests intended in the window; dropped ones, and those that "
-        "the end of the load cut off, did not",
+        "requests that ended well / requests intended between warm-up and cool-down; dropped "
+        "ones, and those that the end of the load cut off, did not",
     ),
     ("concurrency delivered", "mean number of requests in flight over the window"),
     ("rate delivered", "requests sent in the window / its length"),

@@ -42,7 +42,7 @@ class Lengths:
 
     wrong_prompts: prompt_tokens said and other than asked. early: fewer new tokens than asked
     with a finish_reason other than length; short_or_long: any other difference.
-    cached: requests whose server said that part of the prompt was cached.
+    cached: requests of whose prompt the server said that more than a tenth was cached.
     prompt_tokens, output_tokens: sums of what was said and of what came.
     """
 

@@ -21,7 +21,8 @@ def check_slos(
 ) -> tuple[tuple[float | None, bool | None], ...]:
     """Of each SLO what was found and whether it was met; None, None where it is undefined.
 
-    success: share of the requests that ended well.
+    A percentile that has too few samples is met where even the highest of them is within the
+    limit, which is then what was found. success: share of the requests that ended well.
     """
     return tuple(_check(slo, figures, success) for slo in slos)
 
@@ -31,8 +32,13 @@ def _check(slo: Slo, figures: Metrics, success: float | None) -> tuple[float | N
         return (success, None if success is None else success >= slo.limit)
     metric, statistic = split_metric(slo.metric)
     distribution = figures.get(metric)
-    figure = None if distribution is None else statistic_of(distribution, statistic)
-    return (None, None) if figure is None else (figure.value, figure.value <= slo.limit)
+    if distribution is None:
+        return None, None
+    figure = statistic_of(distribution, statistic)
+    if figure is None:
+        within = distribution.highest <= slo.limit
+        return (distribution.highest, True) if within else (None, None)
+    return figure.value, figure.value <= slo.limit
 
 
 def met_each(trial: LoadTrial, answered: Sequence[RequestObservation]) -> NDArray[np.bool_] | None:

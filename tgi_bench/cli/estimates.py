@@ -4,29 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil, log2
+from typing import TYPE_CHECKING
 
 from tgi_bench.errors import InputError
-from tgi_bench.estimate.accelerator import accelerator
-from tgi_bench.estimate.memory import (
-    beside_pool_bytes,
-    fits,
-    kv_capacity_tokens,
-    prefill_memory,
-    prefill_step_memory,
-)
-from tgi_bench.estimate.model import model_shape
-from tgi_bench.estimate.roofline import decode_time, generate_time_s, prefill_time
-from tgi_bench.estimate.setup import Setup
-from tgi_bench.plan.launcher_args import parse_version
 from tgi_bench.plan.lengths import mean_tokens
 from tgi_bench.plan.load_trial import ClosedLoop, Find, LoadTrial, OpenLoop
 from tgi_bench.plan.plan import BatchTrial, Deployment, Engine, LauncherKind, Plan
-from tgi_bench.server.behaviour import Behaviour
+
+if TYPE_CHECKING:
+    # A load of a duration waits for none of it: each function imports what it computes with.
+    from tgi_bench.estimate.setup import Setup
 
 MEMORY = "memory"
 KV_POOL = "KV pool"
 """The pool is too small, or what it leaves is too little for the prefill step's tensors."""
 
+_ASKED_LATER = "auto"
+"""A model's name where the server is to say it."""
 _BLOCK_TOKENS = 16  # of paged attention
 _PREFILL_TOKENS = 4096  # the launcher's default of max_batch_prefill_tokens, or its usual choice
 
@@ -55,6 +49,10 @@ class TrialEstimate:
 
 def setup_of(deployment: Deployment) -> Setup:
     """What is estimated for a deployment; InputError for an unknown model or accelerator."""
+    from tgi_bench.estimate.accelerator import accelerator
+    from tgi_bench.estimate.model import model_shape
+    from tgi_bench.estimate.setup import Setup
+
     dtype = deployment.argument("dtype")
     return Setup(
         model=model_shape(deployment.model),
@@ -67,6 +65,9 @@ def setup_of(deployment: Deployment) -> Setup:
 
 def estimate(deployment: Deployment, trial: BatchTrial) -> TrialEstimate:
     """The estimate of one trial; InputError as `setup_of`."""
+    from tgi_bench.estimate.memory import prefill_memory
+    from tgi_bench.estimate.roofline import decode_time, generate_time_s, prefill_time
+
     setup = setup_of(deployment)
     batch, prompt, new = trial.batch_size, trial.sequence_length, trial.decode_length
     need = prefill_memory(setup, batch, prompt, new)
@@ -80,8 +81,12 @@ def estimate(deployment: Deployment, trial: BatchTrial) -> TrialEstimate:
 
 
 def _obstacle(deployment: Deployment, setup: Setup, trial: BatchTrial) -> str:
+    from tgi_bench.estimate import memory
+    from tgi_bench.plan.launcher_args import parse_version
+    from tgi_bench.server.behaviour import Behaviour
+
     batch, prompt, new = trial.batch_size, trial.sequence_length, trial.decode_length
-    if not fits(setup, prefill_memory(setup, batch, prompt, new)):
+    if not memory.fits(setup, memory.prefill_memory(setup, batch, prompt, new)):
         return MEMORY
     if deployment.engine is not Engine.TGI:
         return ""
@@ -91,8 +96,12 @@ def _obstacle(deployment: Deployment, setup: Setup, trial: BatchTrial) -> str:
     fraction = deployment.argument("cuda_memory_fraction")
     share = float(fraction) if isinstance(fraction, int | float) else 1.0
     warmed = deployment.argument("max_batch_prefill_tokens")
-    pool = kv_capacity_tokens(setup, share, warmed if isinstance(warmed, int) else _PREFILL_TOKENS)
-    taken = beside_pool_bytes(setup, prefill_step_memory(setup, batch, prompt), pool or 0)
+    pool = memory.kv_capacity_tokens(
+        setup, share, warmed if isinstance(warmed, int) else _PREFILL_TOKENS
+    )
+    taken = memory.beside_pool_bytes(
+        setup, memory.prefill_step_memory(setup, batch, prompt), pool or 0
+    )
     roomy = pool is not None and trial.kv_tokens(_BLOCK_TOKENS) <= pool
     return "" if roomy and taken <= share * setup.accelerator.usable_bytes else KV_POOL
 
@@ -163,8 +172,10 @@ def _seconds_of(requests: int, deployment: Deployment, trial: LoadTrial) -> floa
             return requests / rate
         case ClosedLoop(concurrency):
             prompt, output = trial.workload.prompt, trial.workload.output
-            if prompt is None or output is None:
+            if prompt is None or output is None or deployment.model == _ASKED_LATER:
                 return None
+            from tgi_bench.estimate.roofline import generate_time_s
+
             sizes = (round(mean_tokens(prompt)), round(mean_tokens(output)))
             try:
                 setup = setup_of(deployment)

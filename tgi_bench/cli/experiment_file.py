@@ -9,10 +9,8 @@ from pathlib import Path
 
 from tgi_bench.errors import InputError, one_line
 from tgi_bench.plan.experiment import Experiment
-from tgi_bench.plan.experiment_text import load_plan, parse_overrides
 from tgi_bench.plan.matrix import idle_skips
 from tgi_bench.plan.plan import Plan
-from tgi_bench.plan.yaml_tree import MAX_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +24,12 @@ class Request:
 
     def load(self) -> tuple[Experiment, Plan]:
         """The experiment after overrides, and its plan; raises InputError."""
+        # They read YAML, which `tgi-bench load` has none of.
+        from tgi_bench.plan.experiment_text import load_plan, parse_overrides
+        from tgi_bench.plan.yaml_tree import MAX_BYTES
+
         overrides = parse_overrides(self.settings, self.launcher)
-        text = read_text(self.file, "experiment")
+        text = read_text(self.file, "experiment", MAX_BYTES)
         experiment, plan = load_plan(text, str(self.file), overrides, self.only)
         require_files(plan)
         return experiment, plan
@@ -56,7 +58,7 @@ def _require_file(path: str, what: str, key: str) -> None:
         raise InputError(f"{name}: is no regular file (load.{key})")
 
 
-def read_text(file: Path, what: str, most: int = MAX_BYTES) -> str:
+def read_text(file: Path, what: str, most: int) -> str:
     """The text of a file or of a pipe, as `<(...)` of a shell is one.
 
     Raises InputError where it is missing, a directory, a device, a socket, unreadable, longer

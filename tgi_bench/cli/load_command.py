@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from tgi_bench.cli.experiment_file import require_files
 from tgi_bench.cli.load_options import LoadOptions
@@ -12,7 +13,9 @@ from tgi_bench.plan.expand import expand
 from tgi_bench.plan.experiment import Experiment, validate
 from tgi_bench.plan.nearest import shown, suggestion
 from tgi_bench.plan.plan import Plan
-from tgi_bench.plan.yaml_tree import Tree
+
+if TYPE_CHECKING:
+    from tgi_bench.plan.yaml_tree import Tree
 
 _INTEGER = re.compile(r"[-+]?[0-9]{1,40}", re.ASCII)
 _NUMBER = re.compile(
@@ -75,6 +78,8 @@ def load_tree(options: LoadOptions) -> Tree:
     server: dict[str, Tree] = {"launcher": "attach", "url": options.url}
     if options.api_key_env is not None:
         server["env"] = [options.api_key_env]
+    if options.insecure:
+        server["verify_tls"] = False
     return {
         "experiment": "load" if options.name is None else options.name,
         "model": "auto" if options.model is None else options.model,
@@ -110,8 +115,6 @@ def _load(options: LoadOptions) -> Tree:
         given["concurrency"] = 1
     if options.no_stream:
         given["stream"] = False
-    if options.insecure:
-        given["verify_tls"] = False
     return given
 
 

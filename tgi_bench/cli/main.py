@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import gc
 import os
 import shlex
 import signal
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from tgi_bench.cli.experiment_file import Request
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
+_OBJECTS_BETWEEN_COLLECTIONS = 200_000
 _run = click.argument("run", type=click.Path(path_type=Path))
 _results = click.option(
     "--results",
@@ -113,7 +115,7 @@ def load(options: LoadOptions, results: Path) -> None:
     tgi-bench load http://127.0.0.1:3000 -c 1,8,64 --prompt-tokens 512 --duration 30s
     """
     from tgi_bench.cli import load_command, sweep_command
-    from tgi_bench.report.index import COMMAND
+    from tgi_bench.report.source import COMMAND
 
     experiment, found = load_command.load_plan_of(options)
     source = (COMMAND, shlex.join(["tgi-bench", *sys.argv[1:]]))
@@ -230,6 +232,8 @@ def serve(
 
 def main() -> None:
     """Run the command line and exit: the only place where an exception becomes a message."""
+    # What is imported stays: passes over it while it grows are a tenth of a start.
+    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS, 10, 10)
     if sys.argv[1:2] != ["serve"]:
         signal.signal(signal.SIGTERM, _interrupt)
     try:

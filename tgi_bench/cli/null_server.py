@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tgi_bench.errors import InputError, LaunchError
+from tgi_bench.launch.owned_folder import NULL_SERVER, owned_folder
 from tgi_bench.server.null.log_file import ServedLog, decode
 from tgi_bench.server.null.loop import HOST
 from tgi_bench.server.null.pacing import Pace
@@ -45,9 +46,8 @@ def null_server(pace: Pace) -> Iterator[NullServerProcess]:
     """Start one on a free port; it ends when the context is left, or when this process dies."""
     if sys.platform != "linux":
         raise InputError("the null server needs Linux: it is built on epoll")
-    # Not "tgi-bench-": a sweep that begins removes folders of that name as left behind.
-    with tempfile.TemporaryDirectory(prefix="tgi-null-") as folder:
-        log = Path(folder) / "null_server.log"
+    with owned_folder(Path(tempfile.gettempdir()), NULL_SERVER) as folder:
+        log = folder / "null_server.log"
         process = subprocess.Popen(
             _command(pace, log),
             stdin=subprocess.PIPE,

@@ -104,7 +104,7 @@ def _host(deployment: Deployment) -> str:
             return f"{launcher} {deployment.image}, GPUs: {gpus or deployment.num_shard}"
         case ProcessOptions(command):
             return f"{launcher} {shlex.join(command or engine_spec(deployment.engine).program)}"
-        case AttachOptions(url, socket):
+        case AttachOptions(url, socket, _):
             return f"{launcher} {url}, sockets: {socket or 'none'}"
         case None:
             embedded = deployment.embedded

@@ -166,7 +166,6 @@ def _trial(
         max_in_flight=None,
         workers=workers,
         tokenizer=None,
-        verify=True,
     )
 
 

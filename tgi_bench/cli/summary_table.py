@@ -17,6 +17,7 @@ from tgi_bench.cli.durations import duration
 from tgi_bench.cli.screen import fitting
 from tgi_bench.observation import Outcome, TrialEnd
 from tgi_bench.report.load_group import has_figures
+from tgi_bench.report.load_section import answer
 from tgi_bench.report.load_words import load_asked, load_planned
 
 _GAP = 2
@@ -40,6 +41,12 @@ def print_summary(console: Console, run: Run) -> None:
         _print_table(console, _HEADERS, [_cells(summary) for summary in run.trials])
     if run.loads:
         _print_table(console, _LOAD_HEADERS, [row for load in run.loads for row in _stages(load)])
+    for load in run.loads:
+        if load.trial.find is not None:
+            console.print()
+            said = answer(load, load.trial.find).replace("**", "")
+            line = f"{load.trial.trial_id}: {said}"
+            console.print(line, markup=False, highlight=False, soft_wrap=not console.is_terminal)
     console.print()
     console.print(
         f"{_means(run)}{run.origin.value}; verdict: {run.verdict.word}",

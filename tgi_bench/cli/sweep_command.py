@@ -7,32 +7,28 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-
-from tgi_bench.analysis.run import Run
-from tgi_bench.cli.console import standard_output
 from tgi_bench.cli.durations import counted
-from tgi_bench.cli.estimates import estimates, require_for_embedded
 from tgi_bench.cli.exit_codes import FAILED, INTERRUPTED, INVALID
 from tgi_bench.cli.experiment_file import Request, idle_skip_notes
-from tgi_bench.cli.run_view import load, write_documents
-from tgi_bench.cli.screen import LiveScreen, PlainLines
-from tgi_bench.cli.summary_table import print_summary
+from tgi_bench.drive.workers import Ahead, started_ahead
 from tgi_bench.errors import TgiBenchError
 from tgi_bench.launch.launcher import require_startable
-from tgi_bench.launch.left_behind import end_left
 from tgi_bench.observation import Outcome
 from tgi_bench.plan.experiment import Experiment, to_json
 from tgi_bench.plan.load_trial import ClosedLoop
 from tgi_bench.plan.plan import BatchTrial, LauncherKind, LoadTrial, Plan
-from tgi_bench.record.database import FILE_NAME
-from tgi_bench.record.environment import capture, resumed
-from tgi_bench.record.runs import RunLock, new_run_dir, newest_unfinished
-from tgi_bench.record.store import RunHeader, RunStore
-from tgi_bench.report.documents import documents
-from tgi_bench.report.index import EXPERIMENT_FILE
-from tgi_bench.sweep import Sweep
+from tgi_bench.record.environment import Questions, asking
+from tgi_bench.report.source import EXPERIMENT_FILE
+
+if TYPE_CHECKING:
+    # A load's first byte waits for every import: each of these is made where it is used.
+    from rich.console import Console
+
+    from tgi_bench.analysis.run import Run
+    from tgi_bench.cli.screen import LiveScreen, PlainLines
+    from tgi_bench.record.store import RunStore
 
 _FINE = (Outcome.OK, Outcome.OUT_OF_MEMORY, Outcome.SKIPPED, Outcome.REFUSED)
 
@@ -67,36 +63,68 @@ def run(request: Request, options: SweepOptions) -> int:
 
 def sweep(sought: Sought, options: SweepOptions) -> int:
     """Run the sweep, or go on with one, and write its reports; returns the exit code."""
-    results, plan = options.results, sought.plan
+    plan = sought.plan
     for deployment in plan.deployments:
         require_startable(deployment)
-    require_for_embedded(plan)
-    console = standard_output()
+    if any(d.launcher is LauncherKind.EMBEDDED for d in plan.deployments):
+        from tgi_bench.cli.estimates import require_for_embedded
+
+        require_for_embedded(plan)
+    with started_ahead(_workers_ahead(plan)) as ahead:
+        with asking() as questions:
+            made = _made(sought, options, questions)
+        return 0 if made is None else _run(made, plan, options, ahead)
+
+
+def _workers_ahead(plan: Plan) -> int:
+    """Workers of the load client to start at once: one, where a load is the first thing done."""
+    attached = all(d.launcher is LauncherKind.ATTACH for d in plan.deployments)
+    return 1 if attached and plan.load_trials and not plan.trials else 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A run's folder with its file. resumed: of its environment, where it is gone on with."""
+
+    run_dir: Path
+    console: Console
+    resumed: tuple[tuple[str, str], ...] = ()
+
+
+def _made(sought: Sought, options: SweepOptions, questions: Questions) -> _Made | None:
+    """A new run or the one to go on with; None, and why on the screen, where there is none."""
+    from tgi_bench.cli.console import standard_output
+    from tgi_bench.launch.left_behind import end_left
+    from tgi_bench.record.runs import new_run_dir
+    from tgi_bench.record.store import RunHeader, RunStore
+
+    console, plan = standard_output(), sought.plan
     docker = any(d.launcher is LauncherKind.DOCKER for d in plan.deployments)
     for line in end_left(docker).sentences():
         console.print(line, markup=False, soft_wrap=True)
     for note in idle_skip_notes(sought.experiment):
         console.print(note, markup=False)
     if options.resume:
-        run_dir = _resumable(console, results, plan)
-        if run_dir is None:
-            return 0
-    else:
-        run_dir = new_run_dir(results, plan.experiment, plan.digest)
-        header = RunHeader(
-            run_id=run_dir.name,
-            experiment_json=to_json(sought.experiment),
-            plan=plan,
-            origin="measured",
-            environment=(sought.source, *capture()),
-            created_utc=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        )
-        RunStore.create(run_dir, header).close()
-    return _run(run_dir, plan, console, options)
+        found = _resumable(console, options.results, plan)
+        return None if found is None else _Made(found, console, questions.resumed())
+    run_dir = new_run_dir(options.results, plan.experiment, plan.digest)
+    header = RunHeader(
+        run_id=run_dir.name,
+        experiment_json=to_json(sought.experiment),
+        plan=plan,
+        origin="measured",
+        environment=(sought.source, *questions.facts()),
+        created_utc=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    )
+    RunStore.create(run_dir, header).close()
+    return _Made(run_dir, console)
 
 
 def _resumable(console: Console, results: Path, plan: Plan) -> Path | None:
     """The run to go on with; None, and why on the screen, where there is none."""
+    from tgi_bench.record.database import FILE_NAME
+    from tgi_bench.record.runs import newest_unfinished
+
     found = newest_unfinished(results, plan.experiment, plan.digest)
     for folder in found.empty:
         console.print(
@@ -123,11 +151,16 @@ def _shown(file: Path) -> str:
         return file.name
 
 
-def _run(run_dir: Path, plan: Plan, console: Console, options: SweepOptions) -> int:
+def _run(made: _Made, plan: Plan, options: SweepOptions, ahead: Ahead) -> int:
+    from tgi_bench.record.runs import RunLock
+    from tgi_bench.record.store import RunStore
+    from tgi_bench.sweep import Sweep
+
     interrupted = False
+    run_dir, console = made.run_dir, made.console
     with RunLock(run_dir), RunStore.open(run_dir, writable=True) as store:
-        if options.resume:
-            store.add_environment(resumed())
+        if made.resumed:
+            store.add_environment(made.resumed)
         done = store.ends()
         if done:
             total = counted(len(plan.trials) + len(plan.load_trials), "trial")
@@ -137,11 +170,20 @@ def _run(run_dir: Path, plan: Plan, console: Console, options: SweepOptions) -> 
             trials: list[BatchTrial | LoadTrial] = [*plan.trials, *plan.load_trials]
             watcher.skip_done([trial for trial in trials if trial.trial_id in done])
             try:
-                Sweep(plan, store, run_dir, watcher, options.pull).run()
+                Sweep(plan, store, run_dir, watcher, options.pull, ahead).run()
             except KeyboardInterrupt:
                 interrupted = True
         if plan.load_trials and not interrupted:
             interrupted = not _measure_floor(console, plan, store)
+    return _reported(run_dir, console, interrupted)
+
+
+def _reported(run_dir: Path, console: Console, interrupted: bool) -> int:
+    """Write the reports and say where they are; returns the exit code."""
+    from tgi_bench.cli.run_view import load, write_documents
+    from tgi_bench.cli.summary_table import print_summary
+    from tgi_bench.report.documents import documents
+
     seen = load(run_dir)
     write_documents(run_dir, documents(seen))
     print_summary(console, seen)
@@ -173,6 +215,9 @@ def _measure_floor(console: Console, plan: Plan, store: RunStore) -> bool:
 
 @contextmanager
 def _watcher(console: Console, plan: Plan, done: int) -> Iterator[PlainLines | LiveScreen]:
+    from tgi_bench.cli.estimates import estimates
+    from tgi_bench.cli.screen import LiveScreen, PlainLines
+
     known = estimates(plan)
     if not console.is_terminal:
         yield PlainLines(console, plan, known, done)

@@ -156,6 +156,20 @@ class Connection:
             raise FailedRequestError(RequestOutcome.TLS, reason)
         return data
 
+    def took_tickets(self) -> bool:
+        """Read what came while no request is on it; whether that was a TLS session ticket or the
+        like. False: the end, or an answer that nobody asked for.
+        """
+        if self.tls is None:
+            return False
+        try:
+            data = self.sock.recv(READ_BYTES)
+            return bool(data) and not self.tls.decrypted(data)
+        except BlockingIOError:
+            return True
+        except (OSError, FailedRequestError):
+            return False
+
     def send(self, request: bytes) -> None:
         """Hand the request to the system, as much as it takes; `push` sends the rest."""
         self._push(request if self.tls is None else self.tls.encrypted(request))

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import json
+import select
+import ssl
 from dataclasses import dataclass
+from http.client import (
+    HTTPConnection,
+    HTTPException,
+    HTTPResponse,
+    HTTPSConnection,
+    IncompleteRead,
+)
 from types import TracebackType
-
-import httpx
+from urllib.parse import SplitResult, urlsplit
 
 from tgi_bench.drive.answer import Answer
-from tgi_bench.drive.dialects import header_lines
+from tgi_bench.drive.dialects import USER_AGENT, header_lines
 from tgi_bench.drive.said import shortened
 from tgi_bench.drive.tls import client_context
 from tgi_bench.errors import InputError
+
+_MOST_BYTES = 1 << 26
+"""Of an answer that is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +65,21 @@ class Reply:
 
 
 class Control:
-    """Questions to one server, as a context manager. Neither proxies nor redirects."""
+    """Questions to one server, as a context manager. Neither proxies nor redirects.
+
+    One connection, kept alive where the server does. It is http.client's, for httpx takes five
+    times as long to import, and a load waits for these questions.
+    """
 
     def __init__(self, url: str, asking: Asking) -> None:
-        """Raises InputError where the headers cannot be sent."""
-        header_lines(asking.headers)  # httpx would show a value that it refuses
+        """Raises InputError where the headers cannot be sent, or the URL is none of HTTP."""
+        header_lines(asking.headers)  # http.client would show a value that it refuses
         self.url = url.rstrip("/")
-        self._client = httpx.Client(
-            headers=[(n.encode(), v.encode("latin-1")) for n, v in asking.headers],
-            timeout=asking.timeout_s,
-            verify=client_context(asking.verify),
-            trust_env=False,
-        )
+        self._asking = asking
+        self._headers = {"User-Agent": USER_AGENT, **dict(asking.headers)}
+        parts = self._parts()
+        self._path = parts.path
+        self._connection = self._connected(parts)
 
     def __enter__(self) -> Control:
         return self
@@ -76,7 +90,7 @@ class Control:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._client.close()
+        self._connection.close()
 
     def get(self, path: str) -> Reply:
         """Raises InputError where no answer comes."""
@@ -86,26 +100,66 @@ class Control:
         """With JSON. Raises InputError where no answer comes."""
         return self._asked("POST", path, body)
 
-    def _asked(self, method: str, path: str, body: bytes | None) -> Reply:
-        headers = None if body is None else {"content-type": "application/json"}
+    def _parts(self) -> SplitResult:
+        """The URL's. Raises InputError."""
         try:
-            response = self._client.request(
-                method, f"{self.url}{path}", content=body, headers=headers
-            )
-        except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
+            parts = urlsplit(self.url)
+            known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        except ValueError as error:
             raise InputError(f"{self.url} is no http or https URL: {error}") from error
-        except httpx.TimeoutException as error:
+        if not known:
+            raise InputError(f"{self.url} is no http or https URL")
+        return parts
+
+    def _connected(self, parts: SplitResult) -> HTTPConnection:
+        host, timeout_s = parts.hostname or "", self._asking.timeout_s
+        if parts.scheme == "http":
+            return HTTPConnection(host, parts.port, timeout=timeout_s)
+        context = client_context(self._asking.verify)
+        return HTTPSConnection(host, parts.port, timeout=timeout_s, context=context)
+
+    def _asked(self, method: str, path: str, body: bytes | None) -> Reply:
+        try:
+            response, content = self._answered(method, path, body)
+        except TimeoutError as error:
+            self._connection.close()
             raise InputError(
-                f"{self.url}{path} did not answer within {self._client.timeout.read:g} s"
+                f"{self.url}{path} did not answer within {self._asking.timeout_s:g} s"
             ) from error
-        except httpx.HTTPError as error:
+        except (OSError, HTTPException) as error:
+            self._connection.close()
             raise InputError(f"{self.url}{path} does not answer: {_cause(error)}") from error
-        pairs = tuple((name.lower(), value) for name, value in response.headers.raw)
-        return Reply(response.status_code, pairs, response.content)
+        except ValueError as error:
+            raise InputError(f"{self.url} is no http or https URL: {error}") from error
+        if len(content) > _MOST_BYTES:
+            self._connection.close()
+            raise InputError(f"{self.url}{path} answers with more than {_MOST_BYTES} bytes")
+        pairs = tuple(
+            (name.lower().encode("latin-1"), value.encode("latin-1"))
+            for name, value in response.getheaders()
+        )
+        return Reply(response.status, pairs, content)
+
+    def _answered(self, method: str, path: str, body: bytes | None) -> tuple[HTTPResponse, bytes]:
+        headers = dict(self._headers)
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        connection = self._connection
+        # What can be read before anything is asked is the end of a connection kept alive.
+        if connection.sock is not None and select.select([connection.sock], [], [], 0)[0]:
+            connection.close()
+        connection.request(method, f"{self._path}{path}", body, headers)
+        response = connection.getresponse()
+        content = response.read(_MOST_BYTES + 1)
+        # A read of so many bytes at most does not say by itself that the body was cut off.
+        if response.length and len(content) <= _MOST_BYTES:
+            raise IncompleteRead(content, response.length)
+        return response, content
 
 
-def _cause(error: httpx.HTTPError) -> str:
-    text = shortened(str(error)) or type(error).__name__
-    if "CERTIFICATE_VERIFY_FAILED" in text:
-        return f"its certificate does not verify (load.verify_tls): {text}"
+def _cause(error: OSError | HTTPException) -> str:
+    said = error.strerror if isinstance(error, OSError) else None
+    text = shortened(said or str(error)) or type(error).__name__
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate does not verify (server.verify_tls): {error.verify_message}"
     return text

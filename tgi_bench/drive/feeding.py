@@ -158,13 +158,27 @@ class TimedFeeder:
         return self._next_due_ns is None
 
 
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """The next request of a user, made before its time."""
+
+    number: int
+    spec: RequestSpec
+    ask: Ask
+    request: bytes
+
+
 @dataclass(slots=True)
 class _User:
-    """One of those who talk at once. history: of the running conversation."""
+    """One of those who talk at once. history: of the running conversation.
+
+    due_ns: of the next question; None while an answer is awaited, and at the end.
+    """
 
     index: int
     turns: deque[RequestSpec]
     history: tuple[tuple[str, str], ...]
+    question: _Question | None
     due_ns: int | None
 
 
@@ -176,31 +190,55 @@ class ConversationFeeder:
         maker: RequestMaker,
         specs: Iterator[RequestSpec],
         users: tuple[int, int],
-        span: tuple[int, int | None, int],
+        most: int,
     ) -> None:
-        """users: (how many, workers). span: (first due_ns, last due_ns or None, most requests)."""
+        """Makes each user's first question. users: (how many, workers). most: requests in all."""
         self.book: dict[int, Handed] = {}
         self._maker, self._specs = maker, specs
         count, self._workers = users
-        self._begin_ns, self._end_ns, self._most = span
-        self._users = [_User(i, deque(), (), self._begin_ns) for i in range(count)]
+        self._end_ns: int | None = None
+        self._most = most
         self._asked_by: dict[int, _User] = {}
         self._ahead: RequestSpec | None = next(specs, None)
         self._number = 0
+        self._users = [_User(i, deque(), (), None, None) for i in range(count)]
+        for user in self._users:
+            self._make(user)
+
+    def begin(self, begin_ns: int, end_ns: int | None) -> None:
+        """All ask at begin_ns; nobody asks at end_ns or later (None: the number ends it)."""
+        self._end_ns = end_ns
+        for user in self._users:
+            user.due_ns = begin_ns
 
     def jobs(self, now_ns: int) -> list[tuple[int, JobFields]]:
         """The next question of each user who has one."""
-        made = []
+        made: list[tuple[int, JobFields]] = []
+        if self._over(now_ns):
+            return made
         for user in self._users:
-            if user.due_ns is None or self.exhausted(now_ns):
+            if user.due_ns is None:
                 continue
-            if not user.turns:
-                self._take_conversation(user)
-            if not user.turns:
-                user.due_ns = None
-                continue
-            made.append(self._ask(user, user.due_ns))
+            if user.question is None:
+                self._make(user)
+            if user.question is not None:
+                made.append(self._handed(user, user.question, user.due_ns))
+            user.due_ns = None
         return made
+
+    def _make(self, user: _User) -> None:
+        """Its next question, where there is one."""
+        if self._number >= self._most:
+            return
+        if not user.turns:
+            self._take_conversation(user)
+        if not user.turns:
+            return
+        spec = user.turns.popleft()
+        number, self._number = self._number, self._number + 1
+        user.history = (*user.history, *self._maker.question(spec))
+        ask, request = self._maker.make(number, spec, user.history)
+        user.question = _Question(number, spec, ask, request)
 
     def _take_conversation(self, user: _User) -> None:
         user.history = ()
@@ -211,16 +249,13 @@ class ConversationFeeder:
             user.turns.append(self._ahead)
             self._ahead = next(self._specs, None)
 
-    def _ask(self, user: _User, due_ns: int) -> tuple[int, JobFields]:
-        spec = user.turns.popleft()
-        number, self._number = self._number, self._number + 1
-        user.history = (*user.history, *self._maker.question(spec))
-        ask, request = self._maker.make(number, spec, user.history)
+    def _handed(self, user: _User, question: _Question, due_ns: int) -> tuple[int, JobFields]:
         worker = user.index % self._workers
-        self.book[number] = Handed(number, worker, due_ns, spec, ask)
+        number = question.number
+        self.book[number] = Handed(number, worker, due_ns, question.spec, question.ask)
         self._asked_by[number] = user
-        user.due_ns = None
-        return worker, (number, due_ns, request)
+        user.question = None
+        return worker, (number, due_ns, question.request)
 
     def answered(self, returned: Returned, reading: Reading) -> None:
         """Its user goes on, or after a failure begins another conversation."""
@@ -237,9 +272,11 @@ class ConversationFeeder:
         user.due_ns = None if over else due_ns
 
     def exhausted(self, now_ns: int) -> bool:
-        """Whether the asked number was asked, or the time is over and nobody waits."""
-        if self._number >= self._most:
+        """Whether the asked number was asked, or the time is over, or nobody waits."""
+        if self._over(now_ns):
             return True
-        over = self._end_ns is not None and now_ns >= self._end_ns
-        silent = not self._asked_by and all(user.due_ns is None for user in self._users)
-        return over or silent
+        silent = all(user.due_ns is None for user in self._users)
+        return silent and (self._number >= self._most or not self._asked_by)
+
+    def _over(self, now_ns: int) -> bool:
+        return self._end_ns is not None and now_ns >= self._end_ns

@@ -13,7 +13,7 @@ from tgi_bench.drive import worker_messages as w
 from tgi_bench.drive.load_stage import Stage, shares
 from tgi_bench.drive.preparation import LoadTarget, Prepared, prepare
 from tgi_bench.drive.stage_ask import Listener, StageAsk
-from tgi_bench.drive.workers import cores, started, wait_until_ready
+from tgi_bench.drive.workers import Ahead, cores, started, wait_until_ready
 from tgi_bench.observation import LoadStage, RequestObservation
 from tgi_bench.plan.load_trial import Arrivals, ClosedLoop, LoadTrial, OpenLoop, TraceTimes
 
@@ -24,8 +24,10 @@ _MOST_CONNECTIONS = 512
 _UNLIMITED = 2**31 - 1
 
 
-def run_stage(prepared: Prepared, ask: StageAsk, listener: Listener) -> LoadStage:
-    """Send one load and record every request of it.
+def run_stage(
+    prepared: Prepared, ask: StageAsk, listener: Listener, ahead: Ahead | None = None
+) -> LoadStage:
+    """Send one load and record every request of it. ahead: workers that wait already.
 
     Raises StepError where a worker process ends early; what was recorded stays. A
     KeyboardInterrupt passes through, after what is in flight was cut off and recorded.
@@ -34,7 +36,7 @@ def run_stage(prepared: Prepared, ask: StageAsk, listener: Listener) -> LoadStag
     collecting = gc.isenabled()
     gc.disable()
     try:
-        with started(setups) as workers:
+        with started(setups, ahead) as workers:
             ready = wait_until_ready(workers, prepared.trial.request_timeout_ns / 1e9)
             return Stage(prepared, ask, listener, workers).run(ready)
     finally:
@@ -60,10 +62,10 @@ def _setups(prepared: Prepared, arrivals: Arrivals, kernel_stamps: bool) -> list
     count = _worker_count(trial, arrivals)
     closed = isinstance(arrivals, ClosedLoop)
     talking = trial.workload.turns is not None
-    streams = _first_connections(arrivals)
+    streams = min(_first_connections(arrivals), trial.max_in_flight or _UNLIMITED)
     extent = trial.extent
     stop_ns = 0
-    if extent.duration_ns is not None:
+    if extent.duration_ns is not None and closed and not talking:
         stop_ns = extent.warmup_ns + extent.duration_ns + extent.cooldown_ns
     return [
         w.Setup(
@@ -71,7 +73,7 @@ def _setups(prepared: Prepared, arrivals: Arrivals, kernel_stamps: bool) -> list
             port=url.port or (443 if url.scheme == "https" else 80),
             server_name=url.hostname or "",
             tls=url.scheme == "https",
-            verify=trial.verify,
+            verify=prepared.verify_tls,
             slots=share if closed and not talking else 0,
             connections=share,
             stop_ns=stop_ns,
@@ -85,7 +87,7 @@ def _setups(prepared: Prepared, arrivals: Arrivals, kernel_stamps: bool) -> list
 
 
 def _first_connections(arrivals: Arrivals) -> int:
-    """One for each stream; where sends have times, what a second of them may need."""
+    """One for each stream; where sends have times, what two seconds of them may need."""
     match arrivals:
         case ClosedLoop(concurrency):
             return concurrency
@@ -95,13 +97,17 @@ def _first_connections(arrivals: Arrivals) -> int:
             rate = rate_per_s or 0.0
         case TraceTimes():
             rate = 0.0
-    return min(max(round(rate), _LEAST_CONNECTIONS), _MOST_CONNECTIONS)
+    return min(max(2 * round(rate), _LEAST_CONNECTIONS), _MOST_CONNECTIONS)
 
 
 def _worker_count(trial: LoadTrial, arrivals: Arrivals) -> int:
-    """As asked; else as many as the load needs, and one core less than there are."""
+    """As asked; else as many as the load needs, and one core less than there are.
+
+    Never more than there are streams: one without a stream would keep its requests for ever.
+    """
     if trial.workers is not None:
-        return trial.workers
+        streams = arrivals.concurrency if isinstance(arrivals, ClosedLoop) else trial.workers
+        return min(trial.workers, streams)
     match arrivals:
         case ClosedLoop(concurrency):
             needed = -(-concurrency // _STREAMS_A_WORKER)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 
 from tgi_bench.drive import worker_messages as w
@@ -69,12 +70,14 @@ class Stage:
         start_ns = self._start()
         try:
             self._drive(start_ns)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, StepError):
             self._cut()
+            self._never_sent()
             self._flush()
             raise
         self._never_sent()
         self._flush()
+        self._show(time.monotonic_ns(), start_ns, _planned_ns(self._trial.extent))
         ended_ns = max(self._last_ended_ns, start_ns)
         client = self._client(time.process_time_ns() - cpu_ns, ended_ns - start_ns)
         begin_ns, end_ns = self._parts.window(self._stopped_ns)
@@ -102,17 +105,20 @@ class Stage:
         if closed and trial.workload.turns is None:
             self._feeder: Feeder = self._closed(specs)
             self._hand_over(self._feeder.jobs(time.monotonic_ns()))
-        start_ns = time.monotonic_ns() + (_LEAD_NS if closed else _TIMED_LEAD_NS)
-        self._parts = Parts(trial.extent, start_ns)
-        self._last_ended_ns = start_ns
+        talks: ConversationFeeder | None = None
         if closed and trial.workload.turns is not None:
-            end_ns = None
-            if (planned := _planned_ns(trial.extent)) is not None:
-                end_ns = start_ns + planned
             assert isinstance(self._ask.arrivals, ClosedLoop)
             users = (self._ask.arrivals.concurrency, count)
-            span = (start_ns, end_ns, _most(trial.extent))
-            self._feeder = ConversationFeeder(self._maker, specs, users, span)
+            talks = ConversationFeeder(self._maker, specs, users, _most(trial.extent))
+        timed = talks is not None or not closed
+        start_ns = time.monotonic_ns() + (_TIMED_LEAD_NS if timed else _LEAD_NS)
+        self._parts = Parts(trial.extent, start_ns)
+        self._last_ended_ns = start_ns
+        if talks is not None:
+            planned_ns = _planned_ns(trial.extent)
+            talks.begin(start_ns, None if planned_ns is None else start_ns + planned_ns)
+            self._feeder = talks
+            self._hand_over(talks.jobs(time.monotonic_ns()))
         elif not closed:
             self._feeder = TimedFeeder(self._maker, *self._timed(specs, start_ns), count)
             self._hand_over(self._feeder.jobs(time.monotonic_ns()))
@@ -158,6 +164,19 @@ class Stage:
             return
         self._next_record_ns = now + _RECORD_NS
         self._flush()
+        self._show(now, start_ns, planned_ns)
+        enough = self._listener.enough
+        if self._stopped_ns is None and enough is not None and enough(self._measured):
+            self._stopped_ns = now
+            self._tell((w.DRAIN,))
+        if planned_ns is not None:
+            latest_ns = start_ns + planned_ns + self._trial.request_timeout_ns + _SLACK_NS
+            if now > latest_ns + _SLACK_NS:
+                raise StepError(Outcome.FAILED, "a worker process of the load client hangs")
+            if now > latest_ns:
+                self._tell((w.CUT,))
+
+    def _show(self, now: int, start_ns: int, planned_ns: int | None) -> None:
         share = None
         most = _most(self._trial.extent)
         if planned_ns is not None:
@@ -165,14 +184,6 @@ class Stage:
         if most < NO_END:
             share = max(share or 0.0, min(1.0, self._ended / most))
         self._listener.progress(Progress(share, self._ended, self._failed, self._tokens))
-        enough = self._listener.enough
-        if self._stopped_ns is None and enough is not None and enough(self._measured):
-            self._stopped_ns = now
-            self._tell((w.DRAIN,))
-        if planned_ns is not None:
-            latest_ns = start_ns + planned_ns + self._trial.request_timeout_ns + _SLACK_NS
-            if now > latest_ns:
-                self._tell((w.CUT,))
 
     def _hand_over(self, jobs: list[tuple[int, w.JobFields]]) -> None:
         for worker in self._workers:
@@ -243,27 +254,30 @@ class Stage:
             self._new = []
 
     def _never_sent(self) -> None:
-        """What a worker had a time for, that was past, and did not send."""
+        """What a worker had a time for, that was past, and did not send; of one that was lost
+        whatever had a time, for nobody knows what became of it."""
         now = time.monotonic_ns()
-        late = [h for h in self._feeder.book.values() if h.due_ns and h.due_ns <= now]
-        if self._stopped_ns is not None:
-            late = [handed for handed in late if handed.due_ns <= (self._stopped_ns or now)]
-        dropped = RequestOutcome.DROPPED.value
-        why = "the load ended before it could be sent"
-        nothing = (0, True, 0, b"", b"", b"", b"", 0, now, dropped, why)
-        self._read([(h.number, h.due_ns, *nothing) for h in late])
+        last_ns = min(now, self._stopped_ns or now)
+        late = [h for h in self._feeder.book.values() if 0 < h.due_ns <= last_ns]
+        dropped = (RequestOutcome.DROPPED, "the load ended before it could be sent")
+        lost = (RequestOutcome.CUT_OFF, "its worker process ended early")
+        for handed in late:
+            outcome, why = dropped if self._workers[handed.worker].done else lost
+            nothing = (0, True, 0, b"", b"", b"", b"", 0, now, outcome.value, why)
+            self._read([(handed.number, handed.due_ns, *nothing)])
 
     def _cut(self) -> None:
-        """End what is in flight and hear of it."""
+        """End what is in flight and hear of it; nothing that is due later is missed."""
+        self._stopped_ns = self._stopped_ns or time.monotonic_ns()
         self._tell((w.CUT,))
         deadline = time.monotonic() + _CUT_S
-        try:
-            while time.monotonic() < deadline and not all(one.done for one in self._workers):
-                for _, message in heard(self._workers, _LOOK_S):
-                    if message[0] == w.ANSWERS:
-                        self._read(answers(message))
-        except StepError:
-            return  # it is being cut off: a worker that is gone already changes nothing
+        while time.monotonic() < deadline:
+            living = [one for one in self._workers if one.done is None and not one.lost]
+            if not living:
+                return
+            for _, message in heard(living, _LOOK_S):
+                if message[0] == w.ANSWERS:
+                    self._read(answers(message))
 
     def _client(self, parent_cpu_ns: int, wall_ns: int) -> ClientFacts:
         done = [worker.done for worker in self._workers if worker.done is not None]
@@ -306,19 +320,28 @@ def _ended_by(due_ns: Iterator[int], most: int) -> Iterator[int]:
 def _trace(
     specs: Iterator[RequestSpec], arrivals: TraceTimes, start_ns: int, extent: Extent
 ) -> tuple[Iterator[RequestSpec], Iterator[int]]:
-    """The file's requests and their own times, up to the extent's end."""
+    """The file's requests and their own times, up to the extent's end.
+
+    A request is made when its time is asked for, so a long trace's texts are never all there.
+    """
     planned_ns, most = _planned_ns(extent), _most(extent)
-    kept: list[RequestSpec] = []
-    due: list[int] = []
-    for number, spec in enumerate(specs):
-        if spec.at_ns is None or number >= most:
-            break
-        offset_ns = round(spec.at_ns / arrivals.speed)
-        if planned_ns is not None and offset_ns >= planned_ns:
-            break
-        kept.append(spec)
-        due.append(start_ns + offset_ns)
-    return iter(kept), iter(due)
+    timed: deque[RequestSpec] = deque()
+
+    def due_ns() -> Iterator[int]:
+        for number, spec in enumerate(specs):
+            if spec.at_ns is None or number >= most:
+                return
+            offset_ns = round(spec.at_ns / arrivals.speed)
+            if planned_ns is not None and offset_ns >= planned_ns:
+                return
+            timed.append(spec)
+            yield start_ns + offset_ns
+
+    def same() -> Iterator[RequestSpec]:
+        while timed:
+            yield timed.popleft()
+
+    return same(), due_ns()
 
 
 def shares(total: int, count: int) -> list[int]:

@@ -21,12 +21,14 @@ if TYPE_CHECKING:
 _LEAST_SPARES = 4
 _OPENED_AT_ONCE = 64
 _RESOLVE_TIMEOUT_S = 5.0
+_SPARES_PAUSE_NS = 100_000_000
 
 
 class Pool:
     """All connections of one worker. The one given back last is used first.
 
-    opened, reopened: how many were opened before and after `started`.
+    opened: ahead, before the start and as spares. reopened: since the start, for a request that
+    had to wait for it.
     """
 
     def __init__(self, setup: Setup, poller: Poller) -> None:
@@ -34,7 +36,7 @@ class Pool:
         self._poller = poller
         self.connections: dict[int, Connection] = {}
         self._idle: list[Connection] = []
-        self._opening_spares = 0
+        self._no_spares_until_ns = 0
         self.opened = self.reopened = 0
         self.started = False
         self._unresolved: FailedRequestError | None = None
@@ -79,10 +81,12 @@ class Pool:
         # epoll counts in seconds, poll in milliseconds.
         for fd, _ in self._poller.poll(0.05 if sys.platform == "linux" else 50):
             connection = self.connections.get(fd)
-            if connection is None or connection.state is State.IDLE:
+            if connection is None:
                 continue
             try:
-                if connection.opening():
+                if connection.state is State.IDLE:
+                    self.look_at_idle(connection)
+                elif connection.opening():
                     self.give_back(connection)
             except FailedRequestError:
                 self.discard(connection)
@@ -123,7 +127,7 @@ class Pool:
         connection.job = job
         connection.started_ns = time.monotonic_ns()
         self.connections[connection.fd] = connection
-        if self.started:
+        if self.started and job is not None:
             self.reopened += 1
         else:
             self.opened += 1
@@ -150,16 +154,28 @@ class Pool:
         self.connections.pop(connection.fd, None)
         connection.close()
 
+    def look_at_idle(self, connection: Connection) -> None:
+        """Something came on it, and nothing was asked: keep it only where that was TLS's own."""
+        if not connection.took_tickets():
+            self.discard_spare(connection)
+
+    def discard_spare(self, connection: Connection) -> None:
+        """The server does not want it: others are not opened as quickly as it closes them."""
+        self.discard(connection)
+        self._no_spares_until_ns = time.monotonic_ns() + _SPARES_PAUSE_NS
+
     def keep_spares(self, in_flight: int) -> None:
         """Where jobs have times, open one ahead: none of them should wait for a connection."""
         spares = len(self.connections) - in_flight
         wanted = max(_LEAST_SPARES, in_flight // 4)
         if spares >= wanted or len(self.connections) >= self._setup.most_in_flight:
             return
+        if time.monotonic_ns() < self._no_spares_until_ns:
+            return
         try:
             self._connect(None)
-        except FailedRequestError:
-            return  # the request that needs one will say so
+        except FailedRequestError:  # the request that needs one will say so
+            self._no_spares_until_ns = time.monotonic_ns() + _SPARES_PAUSE_NS
 
 
 def _why_no_stamps() -> str:

@@ -4,25 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from tgi_bench.drive.corpus_file import read_corpus
 from tgi_bench.drive.dialects import AskOptions, body_bytes
 from tgi_bench.drive.reading import Abilities, Ask
-from tgi_bench.plan.corpus import Corpus
 from tgi_bench.plan.load_trial import LoadTrial
+
+if TYPE_CHECKING:
+    from tgi_bench.plan.corpus import Corpus
 
 Details = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class LoadTarget:
-    """Where a load goes. engine: "" where it is not known. api_key: None: none is sent."""
+    """Where a load goes. engine: "" where it is not known. api_key: None: none is sent.
+
+    verify_tls: whether its certificate must be valid.
+    """
 
     url: str
     engine: str
     model: str
     api_key: str | None
+    verify_tls: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +44,7 @@ class Prepared:
     host: str
     base_path: str
     headers: tuple[tuple[str, str], ...]
+    verify_tls: bool
     abilities: Abilities
     corpus: Corpus | None
     count_tokens: Callable[[str], int] | None
@@ -50,16 +57,20 @@ def prepare(target: LoadTarget, trial: LoadTrial) -> Prepared:
 
     Raises InputError: a file that is missing or wrong, a server that does not answer as asked.
     """
-    # httpx takes a while to import; only this part of a load needs it.
+    # Only this part of a load asks questions; ssl and http.client take a while to import.
     from tgi_bench.drive.abilities import Asking, find_out
     from tgi_bench.drive.exact_prompts import fitting
 
     headers = () if target.api_key is None else (("authorization", f"Bearer {target.api_key}"),)
-    asking = Asking(headers=headers, verify=trial.verify, timeout_s=trial.request_timeout_ns / 1e9)
+    asking = Asking(
+        headers=headers, verify=target.verify_tls, timeout_s=trial.request_timeout_ns / 1e9
+    )
     abilities = find_out(target.url, target.engine, trial.spoken, target.model, asking)
     details: list[tuple[str, str]] = []
     corpus = None
     if trial.workload.file is not None:
+        from tgi_bench.drive.corpus_file import read_corpus
+
         corpus, digest = read_corpus(trial.workload.file)
         details.append(("Workload file", f"{trial.workload.file.path}, SHA-256 {digest}"))
     fit = fitting(target.url, abilities, asking, trial)
@@ -71,6 +82,7 @@ def prepare(target: LoadTarget, trial: LoadTrial) -> Prepared:
         host=urlsplit(target.url).netloc.rpartition("@")[2],
         base_path=urlsplit(target.url).path,
         headers=headers,
+        verify_tls=target.verify_tls,
         abilities=abilities,
         corpus=corpus,
         count_tokens=fit.count,

@@ -8,6 +8,7 @@ the kernel's, so none of that moves a figure.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -19,6 +20,7 @@ from tgi_bench.drive.stamps import ANCILLARY_BYTES, WallClock, unpack_stamp
 from tgi_bench.observation import RequestOutcome
 
 _LAST_CHUNK = b"0\r\n\r\n"
+_SETTLED_AT_ONCE = 8
 _MOST_ANSWER_BYTES = 1 << 26
 
 _Receive = Callable[[int, int], tuple[bytes, list[tuple[int, int, bytes]], int, object]]
@@ -51,6 +53,7 @@ class Receiver:
         # Streams in the middle of a chunked, plain answer. Bound methods are kept beside them:
         # a look-up through a slot costs more than the rest of what is done with an event.
         self._hot: dict[int, tuple[_Receive, _Keep, Connection]] = {}
+        self._to_settle: deque[Connection] = deque()
         self.reads = 0
         self.user_stamped = 0
 
@@ -77,7 +80,21 @@ class Receiver:
             else:
                 keep((self._read_now(data), data))
             if data.endswith(_LAST_CHUNK) or len(data) == READ_BYTES or not data:
+                self._to_settle.append(connection)
+
+    def settle_some(self) -> bool:
+        """Take the framing off a few answers that seem to have ended; whether more are waiting.
+
+        Streams that began together end together: while all of them are settled, nothing is read,
+        and arrivals of others would share one read and with it one stamp.
+        """
+        for _ in range(_SETTLED_AT_ONCE):
+            if not self._to_settle:
+                return False
+            connection = self._to_settle.popleft()
+            if connection.raw:
                 self._settle(connection)
+        return bool(self._to_settle)
 
     def settle_all(self) -> None:
         """Take the framing off whatever was read: an answer may have ended unusually."""
@@ -133,8 +150,7 @@ class Receiver:
                     if connection.opening():
                         self._owner.opened(connection)
                 case State.IDLE:
-                    # A server may close what is idle; anything that it says there is unasked.
-                    self._pool.discard(connection)
+                    self._pool.look_at_idle(connection)
                 case State.BUSY:
                     if mask & OUT:
                         self._owner.writable(connection)

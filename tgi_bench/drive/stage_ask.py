@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from tgi_bench.observation import RequestObservation
 from tgi_bench.plan.load_trial import Arrivals, ClosedLoop, LoadTrial, OpenLoop, TraceTimes
 
+_LEAST_REQUESTS = 20
+
 Recorder = Callable[[Sequence[RequestObservation]], None]
 """Takes observations as they come, about once a second and at the end."""
 
@@ -41,12 +43,20 @@ class Listener:
     kernel_stamps: bool = True
 
 
-def of_search(trial: LoadTrial, value: float) -> Arrivals:
-    """The trial's arrivals with the value that a search tries."""
+def of_search(trial: LoadTrial, value: float) -> LoadTrial:
+    """The trial as one step of its search sends it.
+
+    At a low rate a step lasts longer than asked: a few requests say nothing.
+    """
     match trial.arrivals:
         case ClosedLoop():
-            return ClosedLoop(round(value))
+            return replace(trial, arrivals=ClosedLoop(round(value)))
         case OpenLoop() as arrivals:
-            return replace(arrivals, rate_per_s=value, parts=())
+            extent = trial.extent
+            if extent.duration_ns is not None:
+                least_ns = round(_LEAST_REQUESTS / value * 1e9)
+                extent = replace(extent, duration_ns=max(extent.duration_ns, least_ns))
+            arrivals = replace(arrivals, rate_per_s=value, parts=())
+            return replace(trial, arrivals=arrivals, extent=extent)
         case TraceTimes():
             raise ValueError("a trace has its own times: there is nothing to search")

@@ -78,8 +78,7 @@ class Worker:
         gc.freeze()
         gc.disable()
         cpu_ns = time.process_time_ns()
-        while start_ns - time.monotonic_ns() > _LEAD_NS:
-            time.sleep((start_ns - time.monotonic_ns() - _LEAD_NS) / 1e9)
+        time.sleep(max(0, start_ns - time.monotonic_ns() - _LEAD_NS) / 1e9)
         while time.monotonic_ns() < start_ns:
             pass
         self._pool.started = True
@@ -108,6 +107,7 @@ class Worker:
             if timed and timed[0][0] - now <= _LEAD_NS:
                 self._send_due()
             more = bool(self._untimed) and self._fill_slots()
+            more = self._receiver.settle_some() or more
             ready = poll(0 if more else self._rest(monotonic_ns()))
             if ready:
                 self._receiver.read(ready)
@@ -236,9 +236,10 @@ class Worker:
         """End the connection and with it its request."""
         self._receiver.take_rest(connection)
         job, never_sent = connection.job, connection.state in (State.CONNECTING, State.HANDSHAKE)
-        self._pool.discard(connection)
         if job is None:
+            self._pool.discard_spare(connection)
             return
+        self._pool.discard(connection)
         self._in_flight -= 1
         if never_sent:
             self._not_sent(job, outcome, reason)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -22,12 +23,16 @@ _END_S = 5.0
 
 
 class WorkerProcess:
-    """One worker and our end of its channel. done: what it said at its end."""
+    """One worker and our end of its channel. done: what it said at its end.
+
+    lost: it ended without that, and all that it had said was heard.
+    """
 
     def __init__(self, index: int) -> None:
         ours, theirs = socket.socketpair()
         self.index = index
         self.done: w.Done | None = None
+        self.lost = False
         self.channel = Channel(ours)
         with theirs:
             # -P: a file of the working folder must not stand in for a module.
@@ -41,6 +46,19 @@ class WorkerProcess:
         """Say something to it."""
         self.channel.send(message)
 
+    def how_it_ended(self) -> str:
+        """Of one that said nothing before: in one sentence."""
+        try:
+            code = self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            code = None
+        what = "a worker process of the load client ended early"
+        if code is None:
+            return f"{what}: it says no more, and does not end"
+        if code < 0:
+            return f"{what}: by signal {signal.Signals(-code).name}"
+        return f"{what}, with exit code {code}"
+
     def end(self) -> None:
         """Close the channel, which ends it; kill it where it does not end."""
         self.channel.close()
@@ -51,10 +69,40 @@ class WorkerProcess:
             self._process.wait()
 
 
+class Ahead:
+    """Workers started before it is known what for: meanwhile they import what they need."""
+
+    def __init__(self, count: int) -> None:
+        self._waiting = [WorkerProcess(index) for index in range(count)]
+
+    def taken(self, count: int) -> list[WorkerProcess]:
+        """So many workers: those that wait, and new ones where they are too few."""
+        taken, self._waiting = self._waiting[:count], self._waiting[count:]
+        for index, worker in enumerate(taken):
+            worker.index = index
+        return [*taken, *(WorkerProcess(index) for index in range(len(taken), count))]
+
+    def end(self) -> None:
+        """End those that nobody took."""
+        waiting, self._waiting = self._waiting, []
+        for worker in waiting:
+            worker.end()
+
+
 @contextmanager
-def started(setups: Sequence[w.Setup]) -> Iterator[list[WorkerProcess]]:
+def started_ahead(count: int) -> Iterator[Ahead]:
+    """So many workers that wait; those that wait still are gone at the end."""
+    ahead = Ahead(count)
+    try:
+        yield ahead
+    finally:
+        ahead.end()
+
+
+@contextmanager
+def started(setups: Sequence[w.Setup], ahead: Ahead | None = None) -> Iterator[list[WorkerProcess]]:
     """A process for each setup, told of it; all of them are gone at the end."""
-    workers = [WorkerProcess(index) for index in range(len(setups))]
+    workers = (ahead or Ahead(0)).taken(len(setups))
     try:
         for worker, setup in zip(workers, setups, strict=True):
             worker.send(setup.message())
@@ -69,9 +117,12 @@ def heard(
 ) -> list[tuple[WorkerProcess, Message]]:
     """What they say within the timeout, as soon as one of them says something.
 
-    Raises StepError where one ended without saying that it was done.
+    Raises StepError where one was lost before: what the others have said is left to be heard.
     """
     open_ones = [worker for worker in workers if worker.done is None]
+    for worker in open_ones:
+        if worker.lost:
+            raise StepError(Outcome.FAILED, worker.how_it_ended())
     readable, _, _ = select.select(
         [worker.channel for worker in open_ones],
         [],
@@ -88,8 +139,7 @@ def heard(
                 worker.done = w.Done.of(message)
             else:
                 messages.append((worker, message))
-        if worker.channel.closed and worker.done is None:
-            raise StepError(Outcome.FAILED, "a worker process of the load client ended early")
+        worker.lost = worker.channel.closed and worker.done is None
     return messages
 
 

@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import os
+import socket
+import ssl
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from tgi_bench.errors import InputError, LaunchError
 from tgi_bench.launch.endpoint import Endpoint, LaunchOptions, RunningServer
-from tgi_bench.launch.facts import said_details
-from tgi_bench.launch.probe import served_model
 from tgi_bench.launch.questions import (
     CAPACITY_METRIC,
     Info,
     answers,
     capacity_of,
     info_of,
+    said_details,
+    served_model,
+    tls_context,
 )
-from tgi_bench.launch.secrets import Redactor, handed_on
+from tgi_bench.launch.secrets import Redactor, api_key_of
 from tgi_bench.observation import ServerFacts
-from tgi_bench.plan.engines import engine_spec
 from tgi_bench.plan.plan import AttachOptions, Deployment
 
 _POLL_S = 0.2
+_CONNECT_S = 2.0
+_NOBODY_S = 3.0
+"""A server that runs already takes connections: where there is none, waiting brings none."""
 _HEALTH = ("/health", "/v1/models")
 """An OpenAI-compatible server need not have the first."""
 
@@ -52,10 +58,11 @@ class AttachedServer:
 
     endpoint: Endpoint
     health_path: str
+    tls: ssl.SSLContext | None
 
     def alive(self) -> bool:
         """Whether its health path answers 200."""
-        return answers(self.endpoint.url, self.health_path)
+        return answers(self.endpoint.url, self.health_path, self.tls)
 
     def death_cause(self) -> str | None:
         """That it no longer answers; why is not ours to see."""
@@ -73,21 +80,21 @@ class AttachedServer:
 def launch(deployment: Deployment, options: LaunchOptions) -> Iterator[RunningServer]:
     """The server at server.url, once it answers; it is left as it was found.
 
-    Raises LaunchError where it does not answer within server.timeouts.probe_s, and InputError
-    where the deployment has no address.
+    Raises LaunchError where it does not answer within server.timeouts.probe_s, or no connection
+    is to be had there for 3 s, and InputError where the deployment has no address.
     """
     host = deployment.host
     if not isinstance(host, AttachOptions):
         raise InputError("server.url is missing: the launcher `attach` needs it")
     began_ns = time.monotonic_ns()
-    # A key of the shell that the experiment does not name may be of another service.
-    key = handed_on(deployment, os.environ).get(engine_spec(deployment.engine).api_key_variable)
+    key = api_key_of(deployment, os.environ)
     options.progress(f"asking {host.url}")
-    able = _found(host.url, deployment.timeouts.probe_s, key)
-    socket, reason = _socket(host)
+    tls = tls_context(host.verify_tls) if host.url.startswith("https:") else None
+    able = _found(host.url, deployment.timeouts.probe_s, key, tls)
+    master_socket, reason = _socket(host)
     redactor = Redactor.of(deployment, os.environ)
     details = (("Endpoint", host.url), ("Found by asking", able.sentence()))
-    capacity = capacity_of(host.url)
+    capacity = capacity_of(host.url, tls)
     facts = ServerFacts(
         command=(),
         arguments=None,
@@ -96,23 +103,45 @@ def launch(deployment: Deployment, options: LaunchOptions) -> Iterator[RunningSe
         capacity_source="" if capacity is None else CAPACITY_METRIC,
         simulated=able.info.simulated,
         ready_ns=time.monotonic_ns() - began_ns,
-        details=redactor.pairs((*details, *said_details(host.url, able.info, key))),
+        details=redactor.pairs((*details, *said_details(able.info, able.model))),
     )
-    yield AttachedServer(Endpoint(host.url, socket, facts, None, reason), able.health_path)
+    endpoint = Endpoint(host.url, master_socket, facts, None, reason)
+    yield AttachedServer(endpoint, able.health_path, tls)
 
 
-def _found(url: str, timeout_s: float, api_key: str | None) -> Abilities:
-    deadline = time.monotonic() + timeout_s
+def _found(
+    url: str, timeout_s: float, api_key: str | None, tls: ssl.SSLContext | None
+) -> Abilities:
+    began = time.monotonic()
     while True:
         for path in _HEALTH:
-            if answers(url, path):
-                return Abilities(path, info_of(url), served_model(url, api_key))
-        if time.monotonic() >= deadline:
+            if answers(url, path, tls):
+                return Abilities(path, info_of(url, tls), served_model(url, api_key, tls))
+        passed_s = time.monotonic() - began
+        unreachable = _unreachable(url, tls)
+        if unreachable is not None and passed_s >= min(_NOBODY_S, timeout_s):
+            raise LaunchError(f"{url} cannot be reached: {unreachable}")
+        if passed_s >= timeout_s:
             raise LaunchError(
                 f"{url} does not answer: neither {' nor '.join(_HEALTH)} there gave 200 "
                 f"within {timeout_s:g} s (server.timeouts.probe_s)"
             )
         time.sleep(_POLL_S)
+
+
+def _unreachable(url: str, tls: ssl.SSLContext | None) -> str | None:
+    """Why there is no connection to be had at all, as "Connection refused"; None where there is."""
+    parts = urlsplit(url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    try:
+        with socket.create_connection((parts.hostname or "", port), _CONNECT_S) as plain:
+            if tls is not None:
+                tls.wrap_socket(plain, server_hostname=parts.hostname).close()
+            return None
+    except ssl.SSLCertVerificationError as error:
+        return f"its certificate does not verify (server.verify_tls): {error.verify_message}"
+    except OSError as error:
+        return error.strerror or str(error)
 
 
 def _socket(host: AttachOptions) -> tuple[Path | None, str]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tgi_bench.launch.log import arguments_in_effect, capacity_tokens, is_padded
-from tgi_bench.launch.probe import served_model
-from tgi_bench.launch.questions import CAPACITY_METRIC, Info, capacity_of, info_of
+from tgi_bench.launch.questions import (
+    CAPACITY_METRIC,
+    capacity_of,
+    info_of,
+    said_details,
+    served_model,
+)
 from tgi_bench.launch.secrets import Redactor
 from tgi_bench.observation import ServerFacts
 from tgi_bench.plan.engines import Dialect, Engine, engine_spec
@@ -36,6 +40,7 @@ def facts_of(start: Started, redactor: Redactor) -> ServerFacts:
     is_tgi = dialect is Dialect.TGI
     capacity, source = _capacity(start) if is_tgi else (None, "")
     arguments = arguments_in_effect(start.lines) if is_tgi else None
+    said = said_details(info, served_model(start.url, start.api_key))
     return ServerFacts(
         command=tuple(redactor.text(word) for word in start.command),
         arguments=None if arguments is None else redactor.pairs(arguments),
@@ -44,20 +49,8 @@ def facts_of(start: Started, redactor: Redactor) -> ServerFacts:
         capacity_source=source,
         simulated=info.simulated,
         ready_ns=start.ready_ns,
-        details=redactor.pairs((*start.details, *said_details(start.url, info, start.api_key))),
+        details=redactor.pairs((*start.details, *said)),
     )
-
-
-def said_details(url: str, info: Info, api_key: str | None = None) -> tuple[tuple[str, str], ...]:
-    """/info as one line of JSON, and the model that an OpenAI dialect serves."""
-    details = []
-    if info.fields:
-        text = json.dumps(info.fields, ensure_ascii=False, sort_keys=True)
-        details.append(("/info", text))
-    model = served_model(url, api_key)
-    if model is not None:
-        details.append(("Model served", model))
-    return tuple(details)
 
 
 def _capacity(start: Started) -> tuple[int | None, str]:

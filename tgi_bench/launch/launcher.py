@@ -1,11 +1,13 @@
-"""Which launcher starts a deployment."""
+"""Which launcher starts a deployment.
+
+Each is imported where it is used: `attach` waits for none of what the others need.
+"""
 
 from __future__ import annotations
 
 import os
 from contextlib import AbstractContextManager
 
-from tgi_bench.launch import attach, embedded, program
 from tgi_bench.launch.endpoint import LaunchOptions, RunningServer
 from tgi_bench.launch.secrets import require_set
 from tgi_bench.plan.plan import Deployment, LauncherKind
@@ -15,7 +17,9 @@ def require_startable(deployment: Deployment) -> None:
     """Raise InputError where something that the launcher needs is known to be missing."""
     match deployment.launcher:
         case LauncherKind.PROCESS:
-            program.require_startable(deployment)
+            from tgi_bench.launch.program import require_startable as require_program
+
+            require_program(deployment)
         case LauncherKind.DOCKER:
             from tgi_bench.launch.docker import require_startable as require_docker
 
@@ -33,13 +37,18 @@ def launch(deployment: Deployment, options: LaunchOptions) -> AbstractContextMan
     """
     match deployment.launcher:
         case LauncherKind.EMBEDDED:
-            return embedded.launch(deployment, options)
+            from tgi_bench.launch.embedded import launch as launch_embedded
+
+            return launch_embedded(deployment, options)
         case LauncherKind.PROCESS:
-            return program.launch(deployment, options)
+            from tgi_bench.launch.program import launch as launch_program
+
+            return launch_program(deployment, options)
         case LauncherKind.ATTACH:
-            return attach.launch(deployment, options)
+            from tgi_bench.launch.attach import launch as attach
+
+            return attach(deployment, options)
         case LauncherKind.DOCKER:
-            # Its SDK is imported only where it is used.
             from tgi_bench.launch.docker import launch as launch_docker
 
             return launch_docker(deployment, options)

@@ -1,4 +1,4 @@
-"""All that sweeps which no longer run have left: processes, containers, socket folders."""
+"""All that sweeps which no longer run have left: processes, containers, temporary folders."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from pathlib import Path
 
 from tgi_bench.errors import LaunchError
 from tgi_bench.launch.orphans import Orphan, end_orphans
+from tgi_bench.launch.owned_folder import remove_left_of_null_servers
 from tgi_bench.launch.sockets import remove_left_folders
 
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What was found and ended. containers: a sentence for each.
+    """What was found and ended. containers: a sentence for each. folders: of sockets.
 
     not_asked: why no containers were looked for; empty where they were, or need not be.
     """
@@ -22,6 +23,7 @@ class Left:
     containers: tuple[str, ...]
     folders: tuple[Path, ...]
     not_asked: str = ""
+    null_server_folders: tuple[Path, ...] = ()
 
     def sentences(self) -> tuple[str, ...]:
         """What was done, a line each; () where nothing was left."""
@@ -32,7 +34,8 @@ class Left:
             for run_id, count in runs.items()
         )
         removed = (f"removed the socket folder {folder}" for folder in self.folders)
-        return (*ended, *self.containers, *removed)
+        others = (f"removed the null server's folder {one}" for one in self.null_server_folders)
+        return (*ended, *self.containers, *removed, *others)
 
 
 def end_left(containers: bool) -> Left:
@@ -49,7 +52,8 @@ def end_left(containers: bool) -> Left:
         except LaunchError as error:
             not_asked = str(error)
     # Last: what has ended holds no socket any more.
-    return Left(processes, found, remove_left_folders(), not_asked)
+    folders = remove_left_folders()
+    return Left(processes, found, folders, not_asked, remove_left_of_null_servers())
 
 
 def _containers() -> tuple[str, ...]:

@@ -12,12 +12,12 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from tgi_bench.launch.questions import served_model
 from tgi_bench.plan.engines import Dialect, EngineSpec, engine_spec
 from tgi_bench.plan.plan import Deployment
 
 _PROMPT = "Hello"
 _NO_PROXY = "no_proxy"
-_MODELS_TIMEOUT_S = 5.0
 _REASON_CHARACTERS = 200
 
 FindUrl = Callable[[Sequence[str]], str | None]
@@ -126,25 +126,6 @@ def openai_token(url: str, model: str, api_key: str | None, timeout_s: float) ->
             return None
         case _:
             return Failure(f"no choice came: {_one_line(response.text)}", passing=False)
-
-
-def served_model(url: str, api_key: str | None = None) -> str | None:
-    """The first model of /v1/models; None where that does not answer so."""
-    try:
-        response = httpx.get(
-            f"{url}/v1/models",
-            headers=_headers(api_key),
-            timeout=_MODELS_TIMEOUT_S,
-            trust_env=False,
-        )
-        answer: object = response.json()
-    except (httpx.HTTPError, ValueError):
-        return None
-    match answer:
-        case {"data": [{"id": str(name)}, *_]}:
-            return name
-        case _:
-            return None
 
 
 def _headers(api_key: str | None) -> dict[str, str]:

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from tgi_bench.errors import InputError
 from tgi_bench.plan.engines import Engine, engine_spec
 from tgi_bench.plan.launcher_args import parse_version
-from tgi_bench.plan.plan import Deployment
+from tgi_bench.plan.plan import Deployment, LauncherKind
 
 MASK = "[redacted]"
 HUB_TOKEN, OLD_HUB_TOKEN = "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"
@@ -51,6 +51,20 @@ def handed_on(deployment: Deployment, environ: Mapping[str, str]) -> dict[str, s
     if other in given and wanted not in given:
         given[wanted] = given[other]
     return given
+
+
+def api_key_of(deployment: Deployment, environ: Mapping[str, str]) -> str | None:
+    """What requests to the deployment's server carry as their bearer token; None: nothing.
+
+    It is the value of the engine's own variable where server.env names that; for `attach`, whose
+    server may be of any engine, else of the one variable that server.env names. A key of the
+    shell that the experiment does not name may be of another service.
+    """
+    given = handed_on(deployment, environ)
+    own = given.get(engine_spec(deployment.engine).api_key_variable)
+    if own is None and deployment.launcher is LauncherKind.ATTACH and len(deployment.env) == 1:
+        return given.get(deployment.env[0])
+    return own
 
 
 def redact(text: str, names: Iterable[str], environ: Mapping[str, str]) -> str:

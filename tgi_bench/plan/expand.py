@@ -180,7 +180,7 @@ def _host(server: ServerKeys) -> HostOptions:
         case LauncherKind.PROCESS:
             return ProcessOptions(tuple(server.command))
         case LauncherKind.ATTACH:
-            return AttachOptions(server.url or "", server.sockets)
+            return AttachOptions(server.url or "", server.sockets, server.verify_tls)
         case LauncherKind.EMBEDDED:
             return None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from math import isfinite
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, ValidationError
 
@@ -35,7 +35,10 @@ from tgi_bench.plan.section import (
     one_or_list,
     refused_value,
 )
-from tgi_bench.plan.yaml_tree import Tree
+
+if TYPE_CHECKING:
+    # What the command line makes a load of was never YAML.
+    from tgi_bench.plan.yaml_tree import Tree
 
 
 def _argument(value: object) -> ArgumentValue:
@@ -141,6 +144,8 @@ class ServerKeys(Section):
         str | None, BeforeValidator(socket_path, json_schema_input_type=str | None)
     ] = None
     """Read by the launcher `attach`: the path of the master shard's socket."""
+    verify_tls: bool = True
+    """Read by the launcher `attach`: whether an https server's certificate must be valid."""
     version: Annotated[Word, BeforeValidator(_version)] | None = None
     """TGI's version, `3.3.7`, where the image's tag does not name it."""
     constant: dict[str, Argument] = Field(default_factory=dict)
@@ -248,6 +253,9 @@ def from_json(text: str) -> Experiment:
 
 def json_schema() -> str:
     """The JSON Schema of the YAML file, for editors: indented, ends in a line's end."""
-    schema = Experiment.model_json_schema(mode="validation")
+    # It reads source files: only here, as the texts are needed nowhere else.
+    from tgi_bench.plan.attribute_texts import with_texts
+
+    schema = with_texts(Experiment.model_json_schema(mode="validation"), Section)
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
     return json.dumps({**head, **schema}, indent=2, ensure_ascii=False) + "\n"

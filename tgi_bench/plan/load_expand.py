@@ -163,7 +163,6 @@ def _trial(deployment_id: str, name: str, keys: LoadKeys, arrivals: Arrivals) ->
         max_in_flight=keys.max_in_flight,
         workers=keys.workers,
         tokenizer=keys.tokenizer,
-        verify=keys.verify_tls,
     )
 
 

@@ -317,8 +317,6 @@ class LoadKeys(Section):
     """Processes that send; as many as the load needs by default."""
     tokenizer: Annotated[str, Field(min_length=1, max_length=4096)] | None = None
     """Path of a `tokenizers` file, which counts tokens where the server does not."""
-    verify_tls: bool = True
-    """Whether an https server's certificate must be valid."""
     sampling: SamplingKeys = Field(default_factory=SamplingKeys)
     """How the next token is chosen."""
 

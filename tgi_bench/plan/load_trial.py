@@ -248,7 +248,7 @@ class LoadTrial:
     arrivals: with a search, the first value tried. sampling: as of batches.
     request_timeout_ns: from sent to the last byte. max_in_flight: None: as many as the machine
         allows. workers: None: as many as the load needs. tokenizer: path of a `tokenizers` file;
-        None: the server is asked. verify: whether a TLS certificate must be valid.
+        None: the server is asked.
     """
 
     trial_id: str
@@ -265,4 +265,3 @@ class LoadTrial:
     max_in_flight: int | None
     workers: int | None
     tokenizer: str | None
-    verify: bool

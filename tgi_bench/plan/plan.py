@@ -84,10 +84,19 @@ class ProcessOptions:
 
 @dataclass(frozen=True, slots=True)
 class AttachOptions:
-    """Where a running server is reached. master_socket: of shard_rank 0; None: not given."""
+    """Where a running server is reached. master_socket: of shard_rank 0; None: not given.
+
+    verify_tls: whether an https server's certificate must be valid.
+    """
 
     url: str
     master_socket: str | None = None
+    verify_tls: bool = True
+
+    @staticmethod
+    def verified(host: HostOptions) -> bool:
+        """Whether a certificate of that host must be valid: only one of somebody else need not."""
+        return not isinstance(host, AttachOptions) or host.verify_tls
 
 
 HostOptions = DockerOptions | ProcessOptions | AttachOptions | None

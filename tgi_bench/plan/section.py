@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_core import PydanticCustomError
 
 from tgi_bench.plan.nearest import shown
-from tgi_bench.plan.refusal import WORD_PATTERN
+from tgi_bench.plan.refusal import WORD_CHARACTERS, WORD_PATTERN
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ Sizes = Annotated[
 Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
-Word = Annotated[str, Field(pattern=WORD_PATTERN)]
+Word = Annotated[str, Field(pattern=WORD_PATTERN, max_length=WORD_CHARACTERS)]
 
 
 class Section(BaseModel):
@@ -55,7 +55,9 @@ class Section(BaseModel):
         extra="forbid",
         strict=True,
         frozen=True,
-        use_attribute_docstrings=True,
+        # Each class by itself would be built again within its parent; what a start never reads
+        # (texts of attributes, other sections' validators) is made where it is needed.
+        defer_build=True,
     )
 
 

@@ -11,6 +11,7 @@ from tgi_bench.observation import Outcome
 from tgi_bench.report.load_group import missing, without_figures
 from tgi_bench.report.load_index import against_throughput, client_error
 from tgi_bench.report.per_shard import file_name
+from tgi_bench.report.source import COMMAND, EXPERIMENT_FILE
 from tgi_bench.report.table import Table, markdown
 from tgi_bench.report.verdict import definitions, environment, simulated, verdict
 from tgi_bench.report.words import (
@@ -24,11 +25,6 @@ from tgi_bench.report.words import (
     short_reason,
     tokens_per_s,
 )
-
-EXPERIMENT_FILE = "Experiment file"
-"""The name in a run's environment of the file that it was swept from."""
-COMMAND = "Command"
-"""The name in a run's environment of the shell command that made it, where no file did."""
 
 _STEP_NAMES = {"prefill": "Prefill", "decode_token": "Decode (token)"}
 

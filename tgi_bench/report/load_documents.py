@@ -170,7 +170,6 @@ def _asked(trial: LoadTrial) -> Json:
         "max_in_flight": trial.max_in_flight,
         "workers": trial.workers,
         "tokenizer": trial.tokenizer,
-        "verify_tls": trial.verify,
     }
 
 

@@ -1,0 +1,211 @@
+"""`tgi-bench load URL`: against servers of several kinds, and what is said where it cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command_line import CommandLine, tgi_bench
+from tests.drive import faulty_server
+from tests.drive.fake_engines import Engine, serve
+from tests.drive.faulty_server import UNKNOWN_HOST_URL, FaultyServer, refused_url
+from tgi_bench.cli import sweep_command
+from tgi_bench.observation import Outcome, RequestOutcome
+from tgi_bench.record.store import RunStore
+
+__all__ = ["tgi_bench"]
+FEW = (
+    "--requests",
+    "8",
+    "--warmup",
+    "1",
+    "-c",
+    "2",
+    "--output-tokens",
+    "3",
+    "--prompt-tokens",
+    "8",
+)
+ENDED = (0, 3)
+SECRET = "sk-3e1c9a7715-do-not-tell"
+
+
+@pytest.fixture(autouse=True)
+def no_floor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client's own error has its own tests, and takes seconds."""
+    monkeypatch.setattr(sweep_command, "_measure_floor", lambda *_: True)
+
+
+def only_run(results: Path) -> Path:
+    (run_dir,) = (results / "load").iterdir()
+    return run_dir
+
+
+def outcomes(run_dir: Path) -> set[RequestOutcome]:
+    with RunStore.open(run_dir, writable=False) as store:
+        (trial,) = store.header().plan.load_trials
+        return {one.outcome for one in store.requests(trial.trial_id)}
+
+
+def the_end(run_dir: Path) -> tuple[Outcome, str]:
+    with RunStore.open(run_dir, writable=False) as store:
+        (end,) = store.ends().values()
+        return end.outcome, end.reason
+
+
+Load = Callable[..., tuple[object, str, Path]]
+"""URL and options; the exit code, what was printed, and the run's folder."""
+
+
+@pytest.fixture
+def load(tgi_bench: CommandLine, tmp_path: Path) -> Load:
+    def run(url: str, *options: str) -> tuple[object, str, Path]:
+        results = tmp_path / "results"
+        ended = tgi_bench("load", url, *FEW, "--results", results, *options)
+        assert "Traceback" not in ended.stderr
+        return ended.code, ended.stdout + ended.stderr, only_run(results)
+
+    return run
+
+
+def test_a_tgi_server(load: Load, tmp_path: Path) -> None:
+    with FaultyServer() as server:
+        code, said, run_dir = load(server.url)
+    assert code in ENDED, said
+    assert the_end(run_dir) == (Outcome.OK, "")
+    assert outcomes(run_dir) == {RequestOutcome.OK}
+    assert len(server.asked) == 9
+    report = (run_dir / "report.md").read_text(encoding="utf-8")
+    assert server.url in report
+    assert "tgi-bench load" in report
+
+
+@pytest.mark.parametrize("owner", ["vllm", "sglang", "llamacpp", "somebody"])
+def test_a_server_that_is_not_tgi(load: Load, owner: str) -> None:
+    with serve(Engine(owner=owner)) as url:
+        code, said, run_dir = load(url)
+    assert code in ENDED, said
+    assert the_end(run_dir) == (Outcome.OK, "")
+    assert outcomes(run_dir) == {RequestOutcome.OK}
+
+
+def test_a_base_path(load: Load) -> None:
+    with FaultyServer() as server:
+        code, said, run_dir = load(f"{server.url}/behind/a/proxy/")
+    assert code in ENDED, said
+    assert outcomes(run_dir) == {RequestOutcome.OK}
+    assert {one.path for one in server.asked} == {"/behind/a/proxy/generate_stream"}
+
+
+def test_nobody_listens(load: Load) -> None:
+    url = refused_url()
+    code, said, run_dir = load(url)
+    assert code == 1
+    cause = f"{url} cannot be reached: Connection refused"
+    assert cause in said
+    assert the_end(run_dir) == (Outcome.LAUNCH_FAILED, cause)
+
+
+def test_a_host_that_nobody_knows(load: Load) -> None:
+    code, said, run_dir = load(UNKNOWN_HOST_URL)
+    assert code == 1
+    outcome, cause = the_end(run_dir)
+    assert outcome is Outcome.LAUNCH_FAILED
+    assert cause.startswith(
+        f"{UNKNOWN_HOST_URL} cannot be reached: "
+    )  # the resolver's words follow
+    assert cause in said
+
+
+@pytest.mark.parametrize("url", ["ftp://host", "host:3000", "http://", "http://user:pw@host"])
+def test_an_address_that_is_none(tgi_bench: CommandLine, tmp_path: Path, url: str) -> None:
+    message = tgi_bench.refused("load", url, "--results", tmp_path / "results")
+    assert message.startswith("tgi-bench: URL: ")
+    assert "pw" not in message
+    assert not (tmp_path / "results").exists()
+
+
+def test_another_api_than_it_has(load: Load) -> None:
+    with serve(Engine(statuses={"/v1/chat/completions": 404})) as url:
+        code, said, run_dir = load(url, "--api", "chat")
+    assert code == 1
+    outcome, reason = the_end(run_dir)
+    assert outcome is Outcome.FAILED
+    assert "/v1/chat/completions is not there: HTTP 404" in reason
+    assert reason[:60] in said
+
+
+def test_a_key_goes_by_its_variables_name_and_is_written_nowhere(
+    load: Load, monkeypatch: pytest.MonkeyPatch, tgi_bench: CommandLine
+) -> None:
+    monkeypatch.setenv("SOME_NAME", SECRET)
+    with serve(Engine(key=SECRET)) as url:
+        code, said, run_dir = load(url, "--api-key-env", "SOME_NAME")
+    assert code in ENDED, said
+    assert outcomes(run_dir) == {RequestOutcome.OK}
+    for form in ("md", "json", "csv"):
+        shown = tgi_bench("report", run_dir, "--format", form)
+        assert SECRET not in shown.stdout + shown.stderr
+    assert SECRET not in said
+    for path in (path for path in run_dir.rglob("*") if path.is_file()):
+        assert SECRET.encode() not in path.read_bytes(), path
+
+
+def test_a_key_that_is_wrong_is_not_told(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_NAME", SECRET)
+    with serve(Engine(key="another")) as url:
+        code, said, run_dir = load(url, "--api-key-env", "SOME_NAME")
+    assert code == 1
+    assert "wants another API key: HTTP 401" in said
+    assert SECRET not in said
+    assert SECRET.encode() not in (run_dir / "run.db").read_bytes()
+
+
+def test_a_server_that_tells_the_key_is_not_believed_to(
+    load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It answers each request with an error that quotes what came."""
+    monkeypatch.setenv("SOME_NAME", SECRET)
+    with FaultyServer() as server:
+        server.behaviour("tells_the_key")
+        code, said, run_dir = load(server.url, "--api-key-env", "SOME_NAME")
+    assert code == 1
+    assert {one.authorization for one in server.asked} == {f"Bearer {SECRET}"}
+    assert "[redacted]" in the_end(run_dir)[1]
+    assert SECRET not in said
+    for path in (path for path in run_dir.rglob("*") if path.is_file()):
+        assert SECRET.encode() not in path.read_bytes(), path
+
+
+def test_a_key_whose_variable_is_not_set(tgi_bench: CommandLine, tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    message = tgi_bench.refused(
+        "load", "http://h:1", "--api-key-env", "NOT_SET", "--results", results
+    )
+    assert "NOT_SET" in message
+    assert not results.exists()
+
+
+def test_a_certificate(load: Load) -> None:
+    with FaultyServer(tls=True) as server:
+        code, said, run_dir = load(server.url, "--insecure")
+    assert code in ENDED, said
+    assert outcomes(run_dir) == {RequestOutcome.OK}
+
+
+def test_a_certificate_that_does_not_verify(load: Load) -> None:
+    with FaultyServer(tls=True) as server:
+        code, _, run_dir = load(server.url)
+    assert code == 1
+    assert "certificate does not verify" in the_end(run_dir)[1]
+    assert server.asked == []
+
+
+def test_a_certificate_that_is_trusted(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(faulty_server.CERTIFICATE))
+    with FaultyServer(tls=True) as server:
+        code, said, run_dir = load(server.url)
+    assert code in ENDED, said
+    assert outcomes(run_dir) == {RequestOutcome.OK}

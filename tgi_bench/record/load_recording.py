@@ -1,0 +1,56 @@
+"""One attempt at a load as it is written, and what the trial's end needs to know of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from tgi_bench.observation import LoadPart, Outcome, RequestObservation, RequestOutcome, TrialEnd
+from tgi_bench.record.store import RunStore
+
+_TORN = frozenset(
+    {
+        RequestOutcome.CONNECTION_REFUSED,
+        RequestOutcome.CONNECTION_RESET,
+        RequestOutcome.INCOMPLETE,
+        RequestOutcome.HTTP_ERROR,
+        RequestOutcome.SERVER_ERROR,
+        RequestOutcome.TIMEOUT,
+    }
+)
+"""How requests end whose server dies."""
+
+
+class LoadRecording:
+    """attempt: number of it, as `begin_load` gave it. redacted: a text without secrets.
+
+    torn: some of the requests written last ended as those of a dead server; silent: all did.
+    """
+
+    def __init__(
+        self, store: RunStore, trial_id: str, attempt: int, redacted: Callable[[str], str]
+    ) -> None:
+        self._store, self._trial_id, self.attempt = store, trial_id, attempt
+        self._redacted = redacted
+        self._measured_ok = False
+        self._reasons: dict[str, int] = {}
+        self.torn = self.silent = False
+
+    def record(self, requests: Sequence[RequestObservation]) -> None:
+        """Write some more."""
+        clean = [replace(r, reason=self._redacted(r.reason)) if r.reason else r for r in requests]
+        self._store.add_requests(self._trial_id, self.attempt, clean)
+        for request in clean:
+            if request.reason:
+                self._reasons[request.reason] = self._reasons.get(request.reason, 0) + 1
+            if request.outcome is RequestOutcome.OK and request.part is LoadPart.MEASURED:
+                self._measured_ok = True
+        outcomes = {request.outcome for request in clean}
+        self.torn, self.silent = bool(outcomes & _TORN), bool(outcomes) and outcomes <= _TORN
+
+    def end(self) -> TrialEnd:
+        """OK where one measured request was answered."""
+        if self._measured_ok:
+            return TrialEnd(Outcome.OK, "")
+        most = max(self._reasons, key=lambda r: self._reasons[r], default="no request was sent")
+        return TrialEnd(Outcome.FAILED, f"no request was answered: {most}")

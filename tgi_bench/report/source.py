@@ -1,0 +1,8 @@
+"""What a run was made from: the names of that in its environment. It imports no report."""
+
+from __future__ import annotations
+
+EXPERIMENT_FILE = "Experiment file"
+"""The name in a run's environment of the file that it was swept from."""
+COMMAND = "Command"
+"""The name in a run's environment of the shell command that made it, where no file did."""

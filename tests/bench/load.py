@@ -13,6 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.bench.controls import bare_read_us, bare_sleep_late_ms
 from tests.bench.figures import Figure
 from tgi_bench.cli.null_server import null_server
 from tgi_bench.cli.selfcheck_loads import (
@@ -29,6 +30,7 @@ from tgi_bench.server.null.pacing import Pace
 SECONDS = 10.0
 STARTS = 5
 HELD = 5000
+SLEEPS = 2000
 _STOP_S = 30.0
 
 
@@ -44,7 +46,8 @@ def run() -> tuple[Figure, ...]:
             10.0,
             at_256.floor.cpu_ns_per_event / 1e3,
             "us",
-            _detail(at_256),
+            f"a bare loop of epoll and recvmsg: {bare_read_us(256, SECONDS / 2):.1f}; "
+            f"{_detail(at_256)}",
         ),
         # A goal is a value not to pass: of events/s, the time that one takes.
         Figure(
@@ -95,6 +98,7 @@ def _lateness(result: CheckResult) -> Figure:
         raise RuntimeError("an open loop has given no start lateness")
     name = "start lateness p99, open loop, 200 requests/s"
     detail = f"p50 {late_ns[0] / 1e6:.3f}, p90 {late_ns[1] / 1e6:.3f}; {_detail(result)}"
+    detail = f"a bare sleep: {bare_sleep_late_ms(SLEEPS):.3f}; {detail}"
     return Figure(name, 0.2, late_ns[2] / 1e6, "ms", detail)
 
 

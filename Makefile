@@ -5,6 +5,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 BASE   ?= python:3.12-slim
 TGI_VERSIONS ?= 0.9.4 3.3.7
+# As 2.13.0: the tests of the transformers engine run too. Empty: they are skipped where it is missing.
+TORCH  ?=
+comma  := ,
 PROTOS := $(wildcard tgi_bench/wire/*.proto)
 
 .PHONY: help fuzz matrix demo test lint types unit bench images stubs schema golden clean
@@ -80,5 +83,6 @@ $(VENV)/.package: pyproject.toml | $(BIN)/python
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	@echo "== installing tgi-bench and what its tests need into $(VENV)"
-	@$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@$(BIN)/pip install --quiet --disable-pip-version-check \
+	    -e '.[dev$(if $(TORCH),$(comma)transformers)]' $(if $(TORCH),torch==$(TORCH))
 	@touch $@ $(VENV)/.package

@@ -11,29 +11,45 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "tgi_bench"
 
-# Everything may import `errors` and `observation`, and each room its own files.
+# Everything may import `errors` and the observations, and each room its own files.
 ARROWS: dict[str, frozenset[str]] = {
     "__init__": frozenset(),
     "errors": frozenset(),
     "observation": frozenset(),
+    "device_observation": frozenset(),
+    "task_observation": frozenset(),
     "wire": frozenset(),
     "estimate": frozenset(),
+    "torch_engine": frozenset({"estimate"}),
     "plan": frozenset(),
     "launch": frozenset({"plan"}),
-    "drive": frozenset({"plan", "wire"}),
+    "drive": frozenset({"plan", "wire", "torch_engine"}),
     "record": frozenset({"plan"}),
     "analysis": frozenset({"plan"}),
     "report": frozenset({"analysis", "plan", "estimate"}),
-    "server": frozenset({"wire", "estimate"}),
+    "server": frozenset({"wire", "estimate", "torch_engine"}),
     "sweep": frozenset({"launch", "drive", "record", "plan", "analysis"}),
+    "sweep_direct": frozenset({"drive", "record", "plan", "analysis"}),
     "cli": frozenset(
-        {"analysis", "drive", "estimate", "launch", "plan", "record", "report", "server", "sweep"}
+        {
+            "analysis",
+            "drive",
+            "estimate",
+            "launch",
+            "plan",
+            "record",
+            "report",
+            "server",
+            "sweep",
+            "sweep_direct",
+            "torch_engine",
+        }
     ),
 }
-FOR_ALL = frozenset({"errors", "observation", "__init__"})
+FOR_ALL = frozenset({"errors", "observation", "device_observation", "task_observation", "__init__"})
 FORBIDDEN_NAMES = frozenset({"utils", "util", "common", "helpers", "base", "manager", "registry"})
 QUICK = ("plan", "estimate")
-HEAVY = frozenset({"numpy", "grpc", "aiohttp", "httpx", "docker"})
+HEAVY = frozenset({"numpy", "grpc", "aiohttp", "httpx", "docker", "torch", "transformers"})
 # Processes of their own: the server's log and its launcher's last word, and the script that
 # stands between fork and exec.
 MAY_PRINT_OR_EXIT = frozenset({"server/log.py", "server/launcher.py", "launch/follow_parent.py"})

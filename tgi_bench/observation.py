@@ -325,8 +325,12 @@ class PublishedMetric(StrEnum):
     """batch size x new tokens / the generate call."""
     MS_PER_NEW_TOKEN = "ms_per_new_token"
     """1000 / new_tokens_per_s: spread over the batch, so no step's latency."""
+    MS_PER_DECODE_STEP = "ms_per_decode_step"
+    """One decode step of the whole batch."""
     SUMMARIZE_S = "summarize_s"
-    """One summary of a document: several generate calls, of an unknown number of tokens."""
+    """One summary of a document: several generate calls."""
+    SUMMARIZE_NEW_TOKENS = "summarize_new_tokens"
+    """New tokens of all calls of one summary."""
     QUARTER_CHARACTERS_PER_S = "quarter_characters_per_s"
     """Characters of an answer / 4 / the wall time of its call."""
 

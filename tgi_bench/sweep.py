@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -20,6 +20,7 @@ from tgi_bench.drive.stage_ask import Listener, Progress, StageAsk, of_search
 from tgi_bench.errors import InputError, LaunchError, StepError
 from tgi_bench.launch.endpoint import LaunchOptions, RunningServer
 from tgi_bench.launch.launcher import launch
+from tgi_bench.launch.questions import gauge_asker
 from tgi_bench.launch.secrets import Redactor, api_key_of
 from tgi_bench.observation import (
     LoadStage,
@@ -33,6 +34,8 @@ from tgi_bench.plan.plan import AttachOptions, BatchTrial, Deployment, LauncherK
 from tgi_bench.plan.prompts import batch_prompts
 from tgi_bench.record.load_recording import LoadRecording
 from tgi_bench.record.store import RunStore
+from tgi_bench.record.telemetry_choice import choice_of
+from tgi_bench.record.telemetry_watch import TelemetryWatch
 
 if TYPE_CHECKING:
     # grpc takes a while to import, which a load need not wait for.
@@ -85,6 +88,7 @@ class Sweep:
 
     run_dir: the run's folder, named by its id. pull: whether missing images may be pulled.
     ahead: worker processes of the load client that were started before.
+    telemetry: what samples the devices; it is told when to.
     """
 
     plan: Plan
@@ -93,6 +97,7 @@ class Sweep:
     watcher: Watcher
     pull: bool = True
     ahead: Ahead | None = None
+    telemetry: TelemetryWatch = field(default_factory=TelemetryWatch)
 
     def run(self) -> None:
         """Give every trial of the plan an end.
@@ -138,14 +143,18 @@ class Sweep:
             pull=self.pull,
             progress=lambda text: self.watcher.progress(deployment, text),
         )
-        with launch(deployment, options) as server:
+        sampled = self.telemetry.of(choice_of(deployment, os.environ))
+        with sampled, launch(deployment, options) as server:
             facts = server.endpoint.facts
             self.store.deployment_started(deployment.deployment_id, facts)
             self.watcher.ready(deployment, facts)
-            if self._run_batches(deployment, server):
-                for trial in self._pending_loads(deployment):
-                    if not self._run_load(trial, server):
-                        return
+            trusted = AttachOptions.verified(deployment.host)
+            asker = gauge_asker(server.endpoint.url, trusted)
+            with self.telemetry.serving(facts.simulated, asker):
+                if self._run_batches(deployment, server):
+                    for trial in self._pending_loads(deployment):
+                        if not self._run_load(trial, server):
+                            return
 
     def _run_batches(self, deployment: Deployment, server: RunningServer) -> bool:
         """Give the batches their end; False where the server died."""
@@ -195,7 +204,8 @@ class Sweep:
             self.store.add(trial.trial_id, attempt, clean)
             self.watcher.run_ended(trial, observations)
 
-        end = drive(ranks, trial, prompts, _room(server.endpoint.facts), record)
+        with self.telemetry.during(self.store, trial.trial_id, attempt):
+            end = drive(ranks, trial, prompts, _room(server.endpoint.facts), record)
         usable = end.outcome in _HARMLESS or _still_usable(server, ranks)
         if not usable:
             end = _explained(end, server)
@@ -211,7 +221,9 @@ class Sweep:
         redactor = Redactor.of(deployment, os.environ)
         recording = LoadRecording(self.store, trial.trial_id, attempt, redactor.text)
         try:
-            self._run_stages(prepare(_target(deployment, server), trial), recording, server)
+            prepared = prepare(_target(deployment, server), trial)
+            with self.telemetry.during(self.store, trial.trial_id, attempt):
+                self._run_stages(prepared, recording, server)
             end = recording.end()
         except (InputError, StepError) as error:
             outcome = error.outcome if isinstance(error, StepError) else Outcome.FAILED

@@ -5,7 +5,16 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
-from tests.bench import bad_input, client_overhead, containers, load, start_up, sweep_overhead
+from tests.bench import (
+    bad_input,
+    client_overhead,
+    containers,
+    load,
+    start_up,
+    sweep_overhead,
+    telemetry,
+    torch_step,
+)
 from tests.bench.figures import Bench
 
 BENCHES: tuple[Bench, ...] = (
@@ -15,6 +24,8 @@ BENCHES: tuple[Bench, ...] = (
     containers.run,
     bad_input.run,
     load.run,
+    telemetry.run,
+    torch_step.run,
 )
 
 

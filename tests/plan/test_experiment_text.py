@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from tgi_bench.errors import ExperimentError
 from tgi_bench.plan.expand import expand
-from tgi_bench.plan.experiment import from_json, json_schema, to_json
+from tgi_bench.plan.experiment import Experiment, from_json, json_schema, to_json
 from tgi_bench.plan.experiment_text import load, load_plan, parse_overrides
 from tgi_bench.plan.matrix import idle_skips
 from tgi_bench.plan.plan import LauncherKind, Override
+from tgi_bench.plan.task_expand import expand_tasks
+from tgi_bench.plan.task_keys import DirectExperiment
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 
@@ -49,7 +52,8 @@ def replaced(old: str, new: str) -> str:
 @pytest.mark.parametrize("file", sorted(EXPERIMENTS.glob("*.yaml")), ids=lambda file: file.stem)
 def test_the_experiments_of_this_repository_load(file: Path) -> None:
     experiment, plan = load_plan(file.read_text(), file.name)
-    assert plan == expand(experiment)
+    expanded = expand(experiment) if isinstance(experiment, Experiment) else None
+    assert plan == (expanded or expand_tasks(cast(DirectExperiment, experiment)))
     assert not any(deployment.version_assumed for deployment in plan.deployments)
     head = file.read_text().splitlines()[0]
     assert head == "# yaml-language-server: $schema=schema.json"
@@ -331,6 +335,7 @@ def test_an_override_mends_the_file() -> None:
     broken = replaced("runs: 2", "runs: 0")
     overrides = parse_overrides(["batches.runs=3", "batches.sampling.top_k=5"], "embedded")
     experiment, plan = load_plan(broken, "e.yaml", overrides)
+    assert isinstance(experiment, Experiment)
     assert experiment.batches is not None
     assert experiment.batches.runs == 3
     assert experiment.batches.sampling.top_k == 5
@@ -435,6 +440,7 @@ def test_a_version_that_the_embedded_server_does_not_show(head: str, key: str) -
 )
 def test_skip_entries_that_match_nothing(skip: str, idle: tuple[int, ...]) -> None:
     experiment, _ = load_plan(SMALL, "e.yaml", parse_overrides((f"server.skip={skip}",)))
+    assert isinstance(experiment, Experiment)
     assert idle_skips(experiment.server) == idle
 
 

@@ -304,4 +304,4 @@ def test_the_schema_takes_the_short_forms() -> None:
     assert any(form.get("type") == "string" for form in load["find"]["anyOf"])
     assert [form["type"] for form in load["rate"]["anyOf"][0]["anyOf"]] == ["number", "array"]
     assert set(schema["$defs"]["RampPartKeys"]["properties"]) == {"rate", "from", "to", "for"}
-    assert "batches" not in schema["required"]
+    assert "batches" not in schema["$defs"]["Experiment"]["required"]

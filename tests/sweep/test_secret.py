@@ -32,7 +32,7 @@ FAILS = TELL + "sys.exit('Error: DownloadError(no access with ' + secret + ')')\
 FAILS_A_STEP = (
     TELL
     + """
-from tgi_bench.server.engine import SimulatedEngine
+from tgi_bench.server.simulated_engine import SimulatedEngine
 def decode(*_):
     raise ValueError("no access with " + secret)
 SimulatedEngine.decode = decode

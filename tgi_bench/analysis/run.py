@@ -7,6 +7,8 @@ from enum import StrEnum
 
 from tgi_bench.analysis.distribution import Distribution
 from tgi_bench.analysis.load_run import LoadSummary
+from tgi_bench.analysis.task_run import DirectRecord, TaskSummary
+from tgi_bench.analysis.telemetry import TelemetrySummary
 from tgi_bench.observation import ClientFloor, PublishedEntry, ServerFacts, TrialEnd
 from tgi_bench.plan.plan import BatchTrial, Deployment, Plan
 
@@ -139,6 +141,8 @@ class Run:
     environment: name and value, in the order to be shown. finished: every trial has an end.
     floors: the load client's own error as measured beside this run; () without loads.
     entries: of an imported table that is not of TGI's steps, which then has no trials; else ().
+    telemetry: of each trial or stage around which something was sampled.
+    tasks, models: of direct mode, which has nothing else; else ().
     """
 
     run_id: str
@@ -152,3 +156,6 @@ class Run:
     loads: tuple[LoadSummary, ...] = ()
     floors: tuple[ClientFloor, ...] = ()
     entries: tuple[PublishedEntry, ...] = ()
+    telemetry: tuple[TelemetrySummary, ...] = ()
+    tasks: tuple[TaskSummary, ...] = ()
+    models: tuple[DirectRecord, ...] = ()

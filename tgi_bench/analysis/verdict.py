@@ -18,6 +18,8 @@ from tgi_bench.analysis.run import (
     Verdict,
 )
 from tgi_bench.analysis.scaling import usable
+from tgi_bench.analysis.telemetry import TelemetrySummary
+from tgi_bench.analysis.telemetry_checks import telemetry_checks
 from tgi_bench.observation import ClientFloor, Outcome, TrialEnd
 from tgi_bench.plan.plan import Plan
 
@@ -43,11 +45,12 @@ def judge(  # noqa: PLR0913 - a run's parts, as Run has them
     *,
     loads: Loads = (),
     floors: Sequence[ClientFloor] = (),
+    telemetry: Sequence[TelemetrySummary] = (),
 ) -> Verdict:
     """Every check that this origin allows; one that cannot be made says so and passes.
 
     Checks of batches are left out where the plan has loads and no batches, those of loads where
-    it has none.
+    it has none. Those of devices are left out of a simulated run, which computes on none.
     """
     checks = [_ended(plan, (trials, loads), finished), _failed(trials, loads)]
     if plan.trials or not plan.load_trials:
@@ -65,6 +68,8 @@ def judge(  # noqa: PLR0913 - a run's parts, as Run has them
         ]
     if plan.load_trials:
         checks += load_checks(loads, floors)
+    if origin is Origin.MEASURED:
+        checks += telemetry_checks(telemetry)
     return Verdict((*checks, check_arguments(deployments), check_version(deployments)))
 
 

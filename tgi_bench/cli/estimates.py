@@ -187,7 +187,7 @@ def _seconds_of(requests: int, deployment: Deployment, trial: LoadTrial) -> floa
 
 
 def why_unknown(plan: Plan) -> tuple[tuple[str, bool], ...]:
-    """Each reason why trials have no estimate, once, and whether it is the embedded server's.
+    """Each reason why trials have no estimate, once, and whether it is the simulated engine's.
 
     That one computes by the estimate: it cannot start without.
     """
@@ -196,12 +196,16 @@ def why_unknown(plan: Plan) -> tuple[tuple[str, bool], ...]:
         try:
             setup_of(deployment)
         except InputError as error:
-            reasons[str(error), deployment.launcher is LauncherKind.EMBEDDED] = None
+            reasons[str(error), deployment.simulated] = None
     return tuple(reasons)
 
 
 def require_for_embedded(plan: Plan) -> None:
     """Raise InputError where the embedded server could not compute a deployment."""
     for deployment in plan.deployments:
-        if deployment.launcher is LauncherKind.EMBEDDED:
+        if deployment.simulated:
             setup_of(deployment)
+        elif deployment.launcher is LauncherKind.EMBEDDED:
+            from tgi_bench.torch_engine.extra import require_extra
+
+            require_extra()

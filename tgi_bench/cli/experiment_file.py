@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tgi_bench.errors import InputError, one_line
-from tgi_bench.plan.experiment import Experiment
+from tgi_bench.plan.experiment import AnyExperiment, Experiment
 from tgi_bench.plan.matrix import idle_skips
 from tgi_bench.plan.plan import Plan
+from tgi_bench.plan.task_trial import SummarizeTask
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,7 @@ class Request:
     only: tuple[str, ...]
     launcher: str | None
 
-    def load(self) -> tuple[Experiment, Plan]:
+    def load(self) -> tuple[AnyExperiment, Plan]:
         """The experiment after overrides, and its plan; raises InputError."""
         # They read YAML, which `tgi-bench load` has none of.
         from tgi_bench.plan.experiment_text import load_plan, parse_overrides
@@ -36,12 +37,15 @@ class Request:
 
 
 def require_files(plan: Plan) -> None:
-    """Raise InputError where a file that a load reads is missing; what is in it is read later."""
+    """Raise InputError where a file that a load or a task reads is missing; it is read later."""
     for trial in plan.load_trials:
         if trial.workload.file is not None:
-            _require_file(trial.workload.file.path, "workload", "workload.file.path")
+            _require_file(trial.workload.file.path, "workload", "load.workload.file.path")
         if trial.tokenizer is not None:
-            _require_file(trial.tokenizer, "tokenizer", "tokenizer")
+            _require_file(trial.tokenizer, "tokenizer", "load.tokenizer")
+    for task in plan.task_trials:
+        if isinstance(task.task, SummarizeTask) and task.task.file is not None:
+            _require_file(task.task.file, "document", "summarize.file")
 
 
 def _require_file(path: str, what: str, key: str) -> None:
@@ -49,13 +53,13 @@ def _require_file(path: str, what: str, key: str) -> None:
     try:
         mode = Path(path).stat().st_mode
     except FileNotFoundError:
-        raise InputError(f"{name}: no such {what} file (load.{key})") from None
+        raise InputError(f"{name}: no such {what} file ({key})") from None
     except OSError as error:
-        raise InputError(f"{name}: cannot be read: {error.strerror} (load.{key})") from None
+        raise InputError(f"{name}: cannot be read: {error.strerror} ({key})") from None
     except ValueError as error:
-        raise InputError(f"{name}: cannot be read: {error} (load.{key})") from None
+        raise InputError(f"{name}: cannot be read: {error} ({key})") from None
     if not stat.S_ISREG(mode):
-        raise InputError(f"{name}: is no regular file (load.{key})")
+        raise InputError(f"{name}: is no regular file ({key})")
 
 
 def read_text(file: Path, what: str, most: int) -> str:
@@ -99,8 +103,10 @@ def _bytes(file: Path, name: str, most: int) -> bytes:
     return data
 
 
-def idle_skip_notes(experiment: Experiment) -> tuple[str, ...]:
+def idle_skip_notes(experiment: AnyExperiment) -> tuple[str, ...]:
     """A line for each skip entry that leaves out nothing of what is listed."""
+    if not isinstance(experiment, Experiment):
+        return ()
     return tuple(
         f"skip entry {number} matches no combination" for number in idle_skips(experiment.server)
     )

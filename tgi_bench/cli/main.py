@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tgi_bench import __version__
+from tgi_bench.cli.engine_options import EngineOptions, engine_options
 from tgi_bench.cli.exit_codes import BAD_INPUT, FAILED, INTERRUPTED
 from tgi_bench.cli.load_options import LoadOptions, load_options
 from tgi_bench.errors import InputError, LaunchError, TgiBenchError
@@ -150,7 +151,7 @@ def selfcheck(streams: str, seconds: float, held: int, form: str) -> None:
 
 
 @cli.command()
-@_run
+@click.argument("runs", metavar="RUN...", type=click.Path(path_type=Path), nargs=-1, required=True)
 @click.option(
     "--format",
     "form",
@@ -160,15 +161,20 @@ def selfcheck(streams: str, seconds: float, held: int, form: str) -> None:
     help="md: report.md and a file for each num_shard. rst: estimates beside measurements.",
 )
 @click.option(
+    "--layout",
+    type=click.Choice(["bigcode", "h2ogpt"]),
+    help="The layout of a published table, for runs of direct mode; several runs share it.",
+)
+@click.option(
     "--output",
     type=click.Path(path_type=Path),
     help="Folder to write into instead of the standard output.",
 )
-def report(run: Path, form: str, output: Path | None) -> None:
+def report(runs: tuple[Path, ...], form: str, layout: str | None, output: Path | None) -> None:
     """Make the reports of RUN (its folder or its run.db) again."""
     from tgi_bench.cli import report_command
 
-    sys.exit(report_command.run(run, form, output))
+    sys.exit(report_command.run(runs, report_command.ReportOptions(form, layout, output)))
 
 
 @cli.command("import")
@@ -206,18 +212,9 @@ def schema() -> None:
 
 
 @cli.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
-@click.option("--tgi-version", help="Whose arguments and behaviours to show; the newest known.")
-@click.option("--engine", default="simulated", show_default=True, help="What computes a step.")
-@click.option(
-    "--accelerator",
-    default="A100-40GB-SXM",
-    show_default=True,
-    help="Whose time and memory the simulated engine takes.",
-)
+@engine_options
 @click.argument("launcher_arguments", nargs=-1, type=click.UNPROCESSED)
-def serve(
-    tgi_version: str | None, engine: str, accelerator: str, launcher_arguments: tuple[str, ...]
-) -> None:
+def serve(options: EngineOptions, launcher_arguments: tuple[str, ...]) -> None:
     """Run the embedded server: text-generation-launcher's arguments and wire protocols.
 
     LAUNCHER_ARGUMENTS are those of that version, as in --model-id bigscience/bloomz-7b1-mt
@@ -226,7 +223,6 @@ def serve(
     """
     from tgi_bench.cli import serve_command
 
-    options = serve_command.EngineOptions(tgi_version, engine, accelerator)
     sys.exit(serve_command.run(options, launcher_arguments, os.environ))
 
 

@@ -19,6 +19,7 @@ from tgi_bench.cli.estimates import (
 )
 from tgi_bench.cli.experiment_file import Request, idle_skip_notes
 from tgi_bench.cli.load_table import load_table
+from tgi_bench.cli.task_table import print_tasks
 from tgi_bench.plan.engines import engine_spec
 from tgi_bench.plan.launcher_args import NEWEST, is_known
 from tgi_bench.plan.plan import (
@@ -29,6 +30,7 @@ from tgi_bench.plan.plan import (
     Engine,
     Plan,
     ProcessOptions,
+    TransformersOptions,
 )
 
 GIB = 2**30
@@ -54,6 +56,9 @@ def run(request: Request) -> None:
     console = standard_output()
     known, times = estimates(plan), load_times(plan)
     _print_head(console, plan)
+    if plan.task_trials:
+        print_tasks(console, plan)
+        return
     for number, deployment in enumerate(plan.deployments, start=1):
         console.print()
         _print_deployment(console, deployment, f"{number}/{len(plan.deployments)}")
@@ -106,6 +111,9 @@ def _host(deployment: Deployment) -> str:
             return f"{launcher} {shlex.join(command or engine_spec(deployment.engine).program)}"
         case AttachOptions(url, socket, _):
             return f"{launcher} {url}, sockets: {socket or 'none'}"
+        case TransformersOptions(device, random_weights):
+            weights = ", random weights" if random_weights else ""
+            return f"{launcher} ({deployment.embedded.engine}, device {device}{weights})"
         case None:
             embedded = deployment.embedded
             return f"{launcher} ({embedded.engine}, {embedded.accelerator})"

@@ -2,19 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
 from tgi_bench.analysis.run import Run
 from tgi_bench.cli.run_view import load, write_documents
-from tgi_bench.report.documents import as_csv, documents, entries_csv, loads_csv, rst_page
+from tgi_bench.errors import InputError
+from tgi_bench.report.bigcode_layout import bigcode_layout
+from tgi_bench.report.documents import (
+    as_csv,
+    documents,
+    entries_csv,
+    loads_csv,
+    rst_page,
+    tasks_csv,
+)
+from tgi_bench.report.h2ogpt_layout import h2ogpt_layout
 from tgi_bench.report.json_document import as_json
 
 
-def run(path: Path, form: str, output: Path | None) -> int:
-    """Print the reports, or write them into a folder; returns the exit code."""
-    texts = _texts(load(path), form)
+@dataclass(frozen=True, slots=True)
+class ReportOptions:
+    """form: md, json, csv or rst. layout: of a published table, or None. output: a folder."""
+
+    form: str
+    layout: str | None
+    output: Path | None
+
+
+def run(paths: Sequence[Path], options: ReportOptions) -> int:
+    """Print the reports, or write them into a folder; returns the exit code.
+
+    Raises InputError where several runs are given without a layout that compares them.
+    """
+    output = options.output
+    if options.layout is not None:
+        texts = _layout([load(path) for path in paths], options)
+    elif len(paths) > 1:
+        raise InputError("several runs share a table only in a layout: add --layout bigcode")
+    else:
+        texts = _texts(load(paths[0]), options.form)
     if output is None:
         click.echo("\n".join(texts.values()), nl=False)
     else:
@@ -22,6 +52,14 @@ def run(path: Path, form: str, output: Path | None) -> int:
         for name in texts:
             click.echo(str(output / name))
     return 0
+
+
+def _layout(runs: Sequence[Run], options: ReportOptions) -> dict[str, str]:
+    if options.form != "md":
+        raise InputError(f"--layout is Markdown: leave --format {options.form} out")
+    if options.layout == "h2ogpt":
+        return {"h2ogpt.md": h2ogpt_layout(runs)}
+    return {"bigcode.md": bigcode_layout(runs)}
 
 
 def _texts(run: Run, form: str) -> dict[str, str]:
@@ -38,6 +76,8 @@ def _texts(run: Run, form: str) -> dict[str, str]:
 
 def _tables(run: Run) -> dict[str, str]:
     """run.csv of batches and loads.csv of loads; an empty table only where there is no other."""
+    if run.tasks:
+        return {"tasks.csv": tasks_csv(run)}
     if run.entries:
         return {"entries.csv": entries_csv(run)}
     loads = {"loads.csv": loads_csv(run)} if run.loads else {}

@@ -10,10 +10,14 @@ from tgi_bench.analysis.load_run import LoadSummary
 from tgi_bench.analysis.published_verdict import judge_entries
 from tgi_bench.analysis.run import DeploymentRecord, Origin, Run, TrialSummary
 from tgi_bench.analysis.summary import summarise, summarise_published
+from tgi_bench.analysis.task_run import DirectRecord, TaskSummary
+from tgi_bench.analysis.task_summary import summarise_task
+from tgi_bench.analysis.task_verdict import judge_tasks
 from tgi_bench.analysis.verdict import judge
+from tgi_bench.cli.telemetry_view import telemetry_of
 from tgi_bench.errors import ResultsError
 from tgi_bench.observation import TrialEnd
-from tgi_bench.plan.plan import BatchTrial, LauncherKind
+from tgi_bench.plan.plan import BatchTrial
 from tgi_bench.record.store import RunHeader, RunStore
 
 
@@ -34,11 +38,26 @@ def load(path: Path) -> Run:
         floors = store.floors()
         finished = store.finished()
         entries = store.entries()
+        tasks = _tasks(store, header, ends)
+        telemetry = telemetry_of(store, trials, loads, tasks)
+        models = tuple(
+            DirectRecord(m, store.tasks.facts(m.model_id), store.tasks.failure(m.model_id))
+            for m in header.plan.direct_models
+        )
     if entries:
         verdict = judge_entries(entries)
+    elif tasks:
+        verdict = judge_tasks(tasks, finished, telemetry)
     else:
         verdict = judge(
-            header.plan, origin, deployments, trials, finished, loads=loads, floors=floors
+            header.plan,
+            origin,
+            deployments,
+            trials,
+            finished,
+            loads=loads,
+            floors=floors,
+            telemetry=telemetry,
         )
     return Run(
         run_id=header.run_id,
@@ -52,6 +71,18 @@ def load(path: Path) -> Run:
         loads=loads,
         floors=floors,
         entries=entries,
+        telemetry=telemetry,
+        tasks=tasks,
+        models=models,
+    )
+
+
+def _tasks(
+    store: RunStore, header: RunHeader, ends: Mapping[str, TrialEnd]
+) -> tuple[TaskSummary, ...]:
+    return tuple(
+        summarise_task(trial, store.tasks.runs(trial.trial_id), ends.get(trial.trial_id))
+        for trial in header.plan.task_trials
     )
 
 
@@ -60,7 +91,7 @@ def _origin(header: RunHeader, deployments: tuple[DeploymentRecord, ...]) -> Ori
         return Origin.IMPORTED
     said = [record.facts.simulated for record in deployments if record.facts is not None]
     # Where nothing has started yet, the plan says what would be.
-    planned = [r.deployment.launcher is LauncherKind.EMBEDDED for r in deployments]
+    planned = [r.deployment.simulated for r in deployments]
     return Origin.SIMULATED if any(said or planned) else Origin.MEASURED
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from pathlib import Path
 
+from tgi_bench.cli.engine_options import EngineOptions
 from tgi_bench.errors import InputError
 from tgi_bench.estimate.accelerator import accelerator
 from tgi_bench.estimate.model import model_names, model_shape
@@ -22,6 +23,10 @@ from tgi_bench.plan.launcher_args import (
     unknown_behaviour,
 )
 from tgi_bench.server.config import EngineConfig, RouterLimits, ServerConfig
+from tgi_bench.torch_engine.architecture import named_positions
+from tgi_bench.torch_engine.config_file import config_positions
+from tgi_bench.torch_engine.extra import require_extra
+from tgi_bench.torch_engine.spec import DeviceChoice, ModelSpec, Weights, WeightType
 
 LOCAL = "127.0.0.1"
 LISTEN = "TGI_BENCH_LISTEN"
@@ -29,16 +34,17 @@ LISTEN = "TGI_BENCH_LISTEN"
 _MODEL_FLAG, _MODEL_VARIABLE = "--model-id", "MODEL_ID"
 _UNNAMED_POSITIONS = 4096
 """Stands for a model's max_position_embeddings where newer launchers take their default of
-max_total_tokens from it: the simulated engine has no such limit."""
+max_total_tokens from it and it is not known: the simulated engine has no such limit."""
 
-
-@dataclass(frozen=True, slots=True)
-class EngineOptions:
-    """The options that are the embedded server's own. tgi_version: None is the newest known."""
-
-    tgi_version: str | None
-    engine: str
-    accelerator: str
+TRANSFORMERS = "transformers"
+_ENGINES = ("simulated", TRANSFORMERS)
+_QUANTIZED = {
+    "bitsandbytes": WeightType.INT8,
+    "bitsandbytes-nf4": WeightType.NF4,
+    "bitsandbytes-fp4": WeightType.FP4,
+}
+_MASTER_PORT = 29500
+"""The launcher's, where the version has no such argument."""
 
 
 def run(options: EngineOptions, arguments: Sequence[str], environ: Mapping[str, str]) -> int:
@@ -76,8 +82,8 @@ def configuration(
     options: EngineOptions, arguments: Sequence[str], environ: Mapping[str, str]
 ) -> ServerConfig:
     """What the embedded server is told; raises InputError with one sentence."""
-    if options.engine != "simulated":
-        raise InputError(f"--engine {options.engine}: unknown; allowed: simulated")
+    if options.engine not in _ENGINES:
+        raise InputError(f"--engine {options.engine}: unknown; allowed: {', '.join(_ENGINES)}")
     version = options.tgi_version or NEWEST
     parsed = parse_version(version)
     if not is_known(version):
@@ -86,8 +92,12 @@ def configuration(
     listen = environ.get(LISTEN, LOCAL)
     settings = parse_command_line(version, arguments, {**environ, "HOSTNAME": listen})
     reader = _Reader(settings)
-    accelerator(options.accelerator)
-    _require_model(reader.text("model_id"), arguments, environ)
+    if options.engine == TRANSFORMERS:
+        require_extra()
+        _require_given(arguments, environ)
+    else:
+        accelerator(options.accelerator)
+        _require_model(reader.text("model_id"), arguments, environ)
     return ServerConfig(
         tgi_version=(parsed[0], parsed[1], parsed[2]),
         hostname=reader.optional_text("hostname") or listen,
@@ -96,20 +106,38 @@ def configuration(
         json_output=reader.flag("json_output"),
         api_key=reader.optional_text("api_key"),
         engine=_engine(options, reader),
-        limits=_limits(reader),
+        limits=_limits(reader, _positions(options, reader.text("model_id"))),
         printed_arguments=debug_form(version, settings),
     )
 
 
 def _require_model(model: str, arguments: Sequence[str], environ: Mapping[str, str]) -> None:
     """Raise InputError for a model without figures; the launcher's default has none."""
-    given = _MODEL_VARIABLE in environ or any(
-        word.partition("=")[0] == _MODEL_FLAG for word in arguments
-    )
-    if given or model in model_names():
+    if _is_given(arguments, environ) or model in model_names():
         model_shape(model)
         return
     raise InputError(f"give {_MODEL_FLAG}; known: {', '.join(model_names())}")
+
+
+def _require_given(arguments: Sequence[str], environ: Mapping[str, str]) -> None:
+    """Raise InputError where no model is named: the launcher's default would be downloaded."""
+    if not _is_given(arguments, environ):
+        raise InputError(f"give {_MODEL_FLAG}: an id of the Hugging Face hub, or a folder")
+
+
+def _is_given(arguments: Sequence[str], environ: Mapping[str, str]) -> bool:
+    return _MODEL_VARIABLE in environ or any(
+        word.partition("=")[0] == _MODEL_FLAG for word in arguments
+    )
+
+
+def _positions(options: EngineOptions, model: str) -> int:
+    """Tokens that a sequence may have, where newer launchers take their defaults from it."""
+    if options.engine != TRANSFORMERS:
+        return _UNNAMED_POSITIONS
+    folder = Path(model)
+    file = folder if folder.is_file() else folder / "config.json"
+    return named_positions(model) or config_positions(file) or _UNNAMED_POSITIONS
 
 
 def _engine(options: EngineOptions, reader: _Reader) -> EngineConfig:
@@ -121,16 +149,39 @@ def _engine(options: EngineOptions, reader: _Reader) -> EngineConfig:
         quantize=reader.optional_text("quantize"),
         dtype=reader.optional_text("dtype"),
         memory_fraction=reader.number("cuda_memory_fraction", 1.0),
+        torch_model=_torch_model(options, reader) if options.engine == TRANSFORMERS else None,
+        master_port=reader.optional_integer("master_port") or _MASTER_PORT,
     )
 
 
-def _limits(reader: _Reader) -> RouterLimits:
+def _torch_model(options: EngineOptions, reader: _Reader) -> ModelSpec:
+    return ModelSpec(
+        model=reader.text("model_id"),
+        weights=Weights(_weight_type(reader), options.random_weights, options.weights_seed),
+        device=DeviceChoice(options.device),
+        layer_split=options.layer_split,
+        memory_fraction=reader.number("cuda_memory_fraction", 1.0),
+        num_shard=reader.optional_integer("num_shard") or 1,
+    )
+
+
+def _weight_type(reader: _Reader) -> WeightType | None:
+    """What --dtype and --quantize ask for; None: neither is given."""
+    quantize, dtype = reader.optional_text("quantize"), reader.optional_text("dtype")
+    if quantize is not None:
+        if quantize not in _QUANTIZED:
+            raise InputError(
+                f"--quantize {quantize}: the transformers engine has {', '.join(_QUANTIZED)}"
+            )
+        return _QUANTIZED[quantize]
+    return None if dtype is None else WeightType.from_text(dtype.replace("b-float", "bfloat"))
+
+
+def _limits(reader: _Reader, positions: int) -> RouterLimits:
     input_given = reader.optional_integer("max_input_tokens") or reader.optional_integer(
         "max_input_length"
     )
-    total = reader.optional_integer("max_total_tokens") or (
-        max(_UNNAMED_POSITIONS, (input_given or 0) + 1)
-    )
+    total = reader.optional_integer("max_total_tokens") or (max(positions, (input_given or 0) + 1))
     max_input = input_given or total - 1
     return RouterLimits(
         max_concurrent_requests=reader.integer("max_concurrent_requests"),
@@ -140,8 +191,7 @@ def _limits(reader: _Reader) -> RouterLimits:
         max_input_tokens=max_input,
         max_total_tokens=total,
         max_batch_prefill_tokens=(
-            reader.optional_integer("max_batch_prefill_tokens")
-            or max(_UNNAMED_POSITIONS, max_input)
+            reader.optional_integer("max_batch_prefill_tokens") or max(positions, max_input)
         ),
         max_batch_total_tokens=reader.optional_integer("max_batch_total_tokens"),
         max_batch_size=reader.optional_integer("max_batch_size"),

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from tgi_bench.analysis.load_run import Figure, LoadSummary, StageSummary
 from tgi_bench.analysis.run import Run, StepFigures, TrialSummary
+from tgi_bench.analysis.task_run import TaskFigures, TaskSummary
 from tgi_bench.cli.durations import duration
 from tgi_bench.cli.screen import fitting
 from tgi_bench.observation import Outcome, TrialEnd
@@ -21,7 +22,7 @@ from tgi_bench.report.load_section import answer
 from tgi_bench.report.load_words import load_asked, load_planned
 
 _GAP = 2
-_LEFT = ("Deployment", "Outcome", "Load")
+_LEFT = ("Deployment", "Outcome", "Load", "Model", "Task")
 _HEADERS = ("Deployment", "Sequence", "Batch", "Outcome", "Prefill", "Decode (token)", "Tokens/s")
 _LOAD_HEADERS = (
     "Deployment",
@@ -33,11 +34,24 @@ _LOAD_HEADERS = (
     "TTFT p99",
     "ITL p99",
 )
+_TASK_HEADERS = (
+    "Model",
+    "Task",
+    "Batch",
+    "Outcome",
+    "Run",
+    "Prefill",
+    "Decode step",
+    "Tokens/s",
+)
 
 
 def print_summary(console: Console, run: Run) -> None:
     """A row for each trial and each stage of a load, then the verdict with what failed."""
-    if run.trials or not run.loads:
+    if run.tasks:
+        rows = [_task_cells(t, figures) for t in run.tasks for figures in t.figures]
+        _print_table(console, _TASK_HEADERS, rows)
+    elif run.trials or not run.loads:
         _print_table(console, _HEADERS, [_cells(summary) for summary in run.trials])
     if run.loads:
         _print_table(console, _LOAD_HEADERS, [row for load in run.loads for row in _stages(load)])
@@ -102,6 +116,20 @@ def _cells(summary: TrialSummary) -> tuple[str, ...]:
         _mean(summary.prefill if shown else None),
         _mean(summary.decode_token if shown else None),
         "-" if rate is None else f"{rate.mean:.1f}",
+    )
+
+
+def _task_cells(task: TaskSummary, figures: TaskFigures) -> tuple[str, ...]:
+    shown = figures.end is not None and figures.end.outcome is Outcome.OK
+    found = (figures.run, figures.prefill, figures.decode_step)
+    rate = figures.new_tokens_per_s if shown else None
+    return (
+        task.trial.model.model_id,
+        task.trial.trial_id.partition("/")[2],
+        str(figures.batch_size),
+        _outcome(figures.end),
+        *("-" if d is None or not shown else duration(d.mean / 1e9) for d in found),
+        "-" if rate is None else f"{rate:.1f}",
     )
 
 

@@ -16,7 +16,7 @@ from tgi_bench.drive.workers import Ahead, started_ahead
 from tgi_bench.errors import TgiBenchError
 from tgi_bench.launch.launcher import require_startable
 from tgi_bench.observation import Outcome
-from tgi_bench.plan.experiment import Experiment, to_json
+from tgi_bench.plan.experiment import AnyExperiment, to_json
 from tgi_bench.plan.load_trial import ClosedLoop
 from tgi_bench.plan.plan import BatchTrial, LauncherKind, LoadTrial, Plan
 from tgi_bench.record.environment import Questions, asking
@@ -41,7 +41,7 @@ QUICK_FLOOR_STREAMS = 256
 class Sought:
     """What is to be swept, and a row of the environment that says where it was said."""
 
-    experiment: Experiment
+    experiment: AnyExperiment
     plan: Plan
     source: tuple[str, str]
 
@@ -66,6 +66,10 @@ def sweep(sought: Sought, options: SweepOptions) -> int:
     plan = sought.plan
     for deployment in plan.deployments:
         require_startable(deployment)
+    if plan.task_trials:
+        from tgi_bench.torch_engine.extra import require_extra
+
+        require_extra()
     if any(d.launcher is LauncherKind.EMBEDDED for d in plan.deployments):
         from tgi_bench.cli.estimates import require_for_embedded
 
@@ -154,7 +158,6 @@ def _shown(file: Path) -> str:
 def _run(made: _Made, plan: Plan, options: SweepOptions, ahead: Ahead) -> int:
     from tgi_bench.record.runs import RunLock
     from tgi_bench.record.store import RunStore
-    from tgi_bench.sweep import Sweep
 
     interrupted = False
     run_dir, console = made.run_dir, made.console
@@ -163,9 +166,15 @@ def _run(made: _Made, plan: Plan, options: SweepOptions, ahead: Ahead) -> int:
             store.add_environment(made.resumed)
         done = store.ends()
         if done:
-            total = counted(len(plan.trials) + len(plan.load_trials), "trial")
+            planned = len(plan.trials) + len(plan.load_trials) + len(plan.task_trials)
+            total = counted(planned, "trial")
             console.print(f"{len(done)} of {total} ended before")
         console.print(f"run      {run_dir}", markup=False, soft_wrap=True)
+        if plan.task_trials:
+            interrupted = not _run_tasks(made, plan, store)
+            return _reported(run_dir, console, interrupted)
+        from tgi_bench.sweep import Sweep
+
         with _watcher(console, plan, len(done)) as watcher:
             trials: list[BatchTrial | LoadTrial] = [*plan.trials, *plan.load_trials]
             watcher.skip_done([trial for trial in trials if trial.trial_id in done])
@@ -176,6 +185,19 @@ def _run(made: _Made, plan: Plan, options: SweepOptions, ahead: Ahead) -> int:
         if plan.load_trials and not interrupted:
             interrupted = not _measure_floor(console, plan, store)
     return _reported(run_dir, console, interrupted)
+
+
+def _run_tasks(made: _Made, plan: Plan, store: RunStore) -> bool:
+    """Give every trial of direct mode an end; False if interrupted."""
+    from tgi_bench.cli.task_lines import TaskLines
+    from tgi_bench.sweep_direct import DirectSweep
+
+    watcher = TaskLines(made.console, plan, len(store.ends()))
+    try:
+        DirectSweep(plan, store, made.run_dir, watcher).run()
+    except KeyboardInterrupt:
+        return False
+    return True
 
 
 def _reported(run_dir: Path, console: Console, interrupted: bool) -> int:
@@ -228,6 +250,7 @@ def _watcher(console: Console, plan: Plan, done: int) -> Iterator[PlainLines | L
 
 def _exit_code(run: Run) -> int:
     ends = [*(t.end for t in run.trials), *(t.end for t in run.loads)]
+    ends += [t.end for t in run.tasks]
     if any(end is not None and end.outcome not in _FINE for end in ends):
         return FAILED
     return 0 if run.verdict.valid else INVALID

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from tgi_bench.launch.endpoint import LaunchOptions, RunningServer
 from tgi_bench.launch.log import listening_on
+from tgi_bench.launch.program import free_ports
 from tgi_bench.launch.ready_process import Program, running
 from tgi_bench.launch.sockets import socket_folder
-from tgi_bench.plan.plan import Deployment
+from tgi_bench.plan.plan import Deployment, HostOptions, TransformersOptions
 from tgi_bench.plan.server_command import Reach, server_arguments
 
 _HOSTNAME = "127.0.0.1"
@@ -27,13 +28,19 @@ def launch(deployment: Deployment, options: LaunchOptions) -> Iterator[RunningSe
     """
     with socket_folder() as stem:
         master_socket = stem.with_name(f"{stem.name}-0")
-        program = Program(command_of(deployment, stem), _url, master_socket)
+        program = Program(command_of(deployment, stem, free_ports(1)[0]), _url, master_socket)
         with running(deployment, options, program) as server:
             yield server
 
 
-def command_of(deployment: Deployment, stem: Path) -> tuple[str, ...]:
-    """The command line of one deployment; stem: of its sockets, "<stem>-<shard_rank>"."""
+def command_of(
+    deployment: Deployment, stem: Path, master_port: int | None = None
+) -> tuple[str, ...]:
+    """The command line of one deployment; stem: of its sockets, "<stem>-<shard_rank>".
+
+    master_port: where the ranks of the transformers engine meet.
+    """
+    port = None if deployment.host is None else master_port
     return (
         sys.executable,
         "-m",
@@ -45,8 +52,21 @@ def command_of(deployment: Deployment, stem: Path) -> tuple[str, ...]:
         deployment.embedded.engine,
         "--accelerator",
         deployment.embedded.accelerator,
-        *server_arguments(deployment, Reach(_HOSTNAME, 0, str(stem)), in_image=False),
+        *_transformers_words(deployment.host),
+        *server_arguments(deployment, Reach(_HOSTNAME, 0, str(stem), port), in_image=False),
     )
+
+
+def _transformers_words(host: HostOptions) -> tuple[str, ...]:
+    """The options of the engine `transformers`; () for `simulated`."""
+    if not isinstance(host, TransformersOptions):
+        return ()
+    words = ["--device", host.device]
+    if host.random_weights:
+        words += ["--random-weights", "--weights-seed", str(host.weights_seed)]
+    if host.layer_split:
+        words.append("--layer-split")
+    return tuple(words)
 
 
 def _url(lines: Sequence[str]) -> str | None:

@@ -5,14 +5,22 @@ from __future__ import annotations
 import json
 import re
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 from http.client import OK, HTTPConnection, HTTPException, HTTPSConnection
 from urllib.parse import urlsplit
+
+from tgi_bench.device_observation import Gauges
 
 _TIMEOUT_S = 5.0
 _MOST_BYTES = 1 << 24
 """Of an answer that is read."""
 _CAPACITY = re.compile(r"^tgi_batch_max_total_tokens(?:\{[^}]*\})? ([0-9.eE+]+)\s*$", re.MULTILINE)
+
+_GAUGES = ("tgi_batch_current_max_tokens", "tgi_batch_current_size", "tgi_queue_size")
+_GAUGE = re.compile(rf"^({'|'.join(_GAUGES)})(?:\{{[^}}]*\}})? ([0-9.eE+-]+)\s*$", re.MULTILINE)
+_GAUGES_PATH = "/metrics?" + "&".join(f"name%5B%5D={name}" for name in _GAUGES)
+"""A server that knows no `name[]` answers with all of its metrics."""
 
 CAPACITY_METRIC = "metric tgi_batch_max_total_tokens"
 
@@ -99,6 +107,35 @@ def capacity_of(url: str, tls: ssl.SSLContext | None = None) -> int | None:
         return None
 
 
+def gauge_asker(url: str, verify: bool) -> Callable[[], Callable[[], Gauges]]:
+    """Asks for /metrics each time, and gives what reads the answer. verify: as tls_context.
+
+    A server writes its metrics down when it is asked: something else can be done meanwhile.
+    """
+    tls = tls_context(verify) if url.startswith("https:") else None
+    return lambda: _asked_gauges(url, tls)
+
+
+def _asked_gauges(url: str, tls: ssl.SSLContext | None) -> Callable[[], Gauges]:
+    try:
+        connection = _connection(url, tls)
+        connection.request("GET", f"{urlsplit(url).path}{_GAUGES_PATH}")
+    except (OSError, HTTPException, ValueError):
+        return lambda: ()
+    return lambda: _gauges(_answer(connection))
+
+
+def _gauges(body: bytes | None) -> Gauges:
+    """Queue and running batch; () where it does not tell."""
+    if body is None:
+        return ()
+    pairs = _GAUGE.findall(body.decode(errors="replace"))
+    try:
+        return tuple(sorted((name, float(value)) for name, value in pairs))
+    except ValueError:
+        return ()
+
+
 def _get(
     url: str, path: str, tls: ssl.SSLContext | None, api_key: str | None = None
 ) -> bytes | None:
@@ -109,25 +146,33 @@ def _get(
     """
     headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
     try:
-        parts = urlsplit(url)
-        if parts.hostname is None:
-            return None
-        connection: HTTPConnection
-        if parts.scheme == "https":
-            connection = HTTPSConnection(
-                parts.hostname, parts.port, timeout=_TIMEOUT_S, context=tls
-            )
-        else:
-            connection = HTTPConnection(parts.hostname, parts.port, timeout=_TIMEOUT_S)
-        try:
-            connection.request("GET", f"{parts.path}{path}", headers=headers)
-            response = connection.getresponse()
-            body = response.read(_MOST_BYTES)
-            whole = not response.length
-        finally:
-            connection.close()
+        connection = _connection(url, tls)
+        connection.request("GET", f"{urlsplit(url).path}{path}", headers=headers)
     except (OSError, HTTPException, ValueError):
         return None  # ValueError: an address or a key that cannot be sent
+    return _answer(connection)
+
+
+def _connection(url: str, tls: ssl.SSLContext | None) -> HTTPConnection:
+    """Not opened yet. Raises ValueError for an address that is none."""
+    parts = urlsplit(url)
+    if parts.hostname is None:
+        raise ValueError("no host")
+    if parts.scheme == "https":
+        return HTTPSConnection(parts.hostname, parts.port, timeout=_TIMEOUT_S, context=tls)
+    return HTTPConnection(parts.hostname, parts.port, timeout=_TIMEOUT_S)
+
+
+def _answer(connection: HTTPConnection) -> bytes | None:
+    """The body of a 200, whole; closes the connection."""
+    try:
+        response = connection.getresponse()
+        body = response.read(_MOST_BYTES)
+        whole = not response.length
+    except (OSError, HTTPException, ValueError):
+        return None
+    finally:
+        connection.close()
     return body if whole and response.status == OK else None
 
 

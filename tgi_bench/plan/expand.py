@@ -38,6 +38,7 @@ from tgi_bench.plan.plan import (
     Plan,
     ProcessOptions,
     Timeouts,
+    TransformersOptions,
 )
 
 MOST_TRIALS = 100_000
@@ -182,7 +183,12 @@ def _host(server: ServerKeys) -> HostOptions:
         case LauncherKind.ATTACH:
             return AttachOptions(server.url or "", server.sockets, server.verify_tls)
         case LauncherKind.EMBEDDED:
-            return None
+            own = server.embedded
+            if own.engine == "simulated":
+                return None
+            return TransformersOptions(
+                own.device, own.random_weights, own.weights_seed, own.layer_split
+            )
 
 
 def _trials(batches: BatchKeys, deployments: Sequence[Deployment]) -> tuple[BatchTrial, ...]:

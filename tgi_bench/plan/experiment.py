@@ -7,7 +7,14 @@ import re
 from math import isfinite
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, ValidationError
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    JsonValue,
+    TypeAdapter,
+    ValidationError,
+)
 
 from tgi_bench.errors import ExperimentError, Problem
 from tgi_bench.plan.host_keys import (
@@ -35,6 +42,7 @@ from tgi_bench.plan.section import (
     one_or_list,
     refused_value,
 )
+from tgi_bench.plan.task_keys import DirectExperiment, task_problems
 
 if TYPE_CHECKING:
     # What the command line makes a load of was never YAML.
@@ -80,10 +88,20 @@ Seconds = Annotated[float, Field(gt=0, le=7 * 24 * 3600, allow_inf_nan=False)]
 class EmbeddedKeys(Section):
     """What the embedded server computes with."""
 
-    engine: Literal["simulated"] = "simulated"
-    """How steps are computed: `simulated` takes as long as the estimate says."""
+    engine: Literal["simulated", "transformers"] = "simulated"
+    """How steps are computed: `simulated` takes as long as the estimate says; `transformers`
+    runs the model on this machine."""
     accelerator: Word = "A100-40GB-SXM"
     """The accelerator whose time and memory the estimate takes, by the name in its table."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Read by the engine `transformers`: on what it runs; `auto` is CUDA where there is any."""
+    random_weights: bool = False
+    """Read by the engine `transformers`: draw the weights, which takes as long and reads none."""
+    weights_seed: Seed = 0
+    """Read by the engine `transformers`: seed of random weights; 0 is a seed."""
+    layer_split: bool = False
+    """Read by the engine `transformers`: lay whole layers on several CUDA devices, one after the
+    other; num_shard divides every layer instead."""
 
 
 class DockerKeys(Section):
@@ -204,8 +222,29 @@ class Experiment(Section):
     """Requests to send over HTTP, after the batches: one load or a list of them."""
 
 
+AnyExperiment = Experiment | DirectExperiment
+"""On a server, or in direct mode, which the key `backend` tells."""
+
+
+def validate_any(tree: Tree) -> AnyExperiment:
+    """The experiment that a YAML document's value is; raises ExperimentError as `validate`."""
+    if isinstance(tree, dict) and "backend" in tree:
+        return _validate_direct(tree)
+    return validate(tree)
+
+
+def _validate_direct(tree: Tree) -> DirectExperiment:
+    try:
+        experiment = DirectExperiment.model_validate(tree)
+    except ValidationError as error:
+        raise ExperimentError(*refusals(error, DirectExperiment)) from None
+    if problems := task_problems(experiment):
+        raise ExperimentError(*(Problem(key_path, text) for key_path, text in problems))
+    return experiment
+
+
 def validate(tree: Tree) -> Experiment:
-    """The experiment that a YAML document's value is.
+    """The experiment on a server that a YAML document's value is.
 
     Raises ExperimentError with every problem and its key path.
     """
@@ -238,7 +277,7 @@ def require_name(name: str, option: str) -> None:
         raise ExperimentError(Problem(option, pattern_sentence(NAME_PATTERN, name)))
 
 
-def to_json(experiment: Experiment) -> str:
+def to_json(experiment: AnyExperiment) -> str:
     """The experiment for a run file; `from_json` reads it back."""
     return experiment.model_dump_json(by_alias=True)
 
@@ -256,6 +295,7 @@ def json_schema() -> str:
     # It reads source files: only here, as the texts are needed nowhere else.
     from tgi_bench.plan.attribute_texts import with_texts
 
-    schema = with_texts(Experiment.model_json_schema(mode="validation"), Section)
+    adapter: TypeAdapter[AnyExperiment] = TypeAdapter(AnyExperiment)
+    schema = with_texts(adapter.json_schema(mode="validation"), Section)
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
     return json.dumps({**head, **schema}, indent=2, ensure_ascii=False) + "\n"

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 from tgi_bench.errors import ExperimentError, Problem, one_line
 from tgi_bench.plan.expand import expand
-from tgi_bench.plan.experiment import Experiment, validate
+from tgi_bench.plan.experiment import AnyExperiment, Experiment, validate_any
 from tgi_bench.plan.nearest import shown
 from tgi_bench.plan.plan import Override, Plan
+from tgi_bench.plan.task_expand import expand_tasks
 from tgi_bench.plan.yaml_tree import Document, Tree, YamlError, parse_yaml
 
 LAUNCHER_KEY = "server.launcher"
@@ -37,17 +38,20 @@ def _parse_override(text: str) -> Override:
 
 
 def load(text: str, file: str, overrides: Sequence[Override] = ()) -> Experiment:
-    """The experiment of a YAML text, with `overrides` put in place of what it says.
+    """The experiment on a server of a YAML text, with `overrides` in place of what it says.
 
     file: as the messages name it. Raises ExperimentError with all problems, each with
     `file:line` where the file holds it and with `--set ...` where the command line does.
     """
-    return load_plan(text, file, overrides)[0]
+    experiment, _ = load_plan(text, file, overrides)
+    if isinstance(experiment, Experiment):
+        return experiment
+    raise ExperimentError(Problem("backend", "makes it one of direct mode, without a server"))
 
 
 def load_plan(
     text: str, file: str, overrides: Sequence[Override] = (), only: Sequence[str] = ()
-) -> tuple[Experiment, Plan]:
+) -> tuple[AnyExperiment, Plan]:
     """The same, with its plan; `only` as `expand` takes it."""
     try:
         document = parse_yaml(text)
@@ -57,8 +61,10 @@ def load_plan(
         tree = document.tree
         for override in overrides:
             tree = _overridden(tree, override)
-        experiment = validate(tree)
-        return experiment, expand(experiment, only, overrides)
+        experiment = validate_any(tree)
+        if isinstance(experiment, Experiment):
+            return experiment, expand(experiment, only, overrides)
+        return experiment, expand_tasks(experiment, only, overrides)
     except ExperimentError as error:
         raise _located(error, file, document, overrides) from None
 

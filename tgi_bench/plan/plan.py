@@ -13,6 +13,7 @@ from tgi_bench.plan.engines import Engine as Engine
 from tgi_bench.plan.engines import engine_spec
 from tgi_bench.plan.load_trial import LoadTrial as LoadTrial
 from tgi_bench.plan.sampling import Sampling as Sampling
+from tgi_bench.plan.task_trial import DirectModel, TaskTrial
 
 ArgumentValue = str | int | float | bool | None
 
@@ -99,8 +100,22 @@ class AttachOptions:
         return not isinstance(host, AttachOptions) or host.verify_tls
 
 
-HostOptions = DockerOptions | ProcessOptions | AttachOptions | None
-"""What the launcher needs to know; None for `embedded`."""
+@dataclass(frozen=True, slots=True)
+class TransformersOptions:
+    """How the embedded server's engine `transformers` runs its model.
+
+    device: "auto", "cpu" or "cuda". random_weights: drawn from weights_seed instead of read.
+    layer_split: whole layers on several CUDA devices, which is not tensor parallelism.
+    """
+
+    device: str = "auto"
+    random_weights: bool = False
+    weights_seed: int = 0
+    layer_split: bool = False
+
+
+HostOptions = DockerOptions | ProcessOptions | AttachOptions | TransformersOptions | None
+"""What the launcher needs to know; None for `embedded` with the engine `simulated`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +144,11 @@ class Deployment:
     env: tuple[str, ...]
     timeouts: Timeouts
     host: HostOptions
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the embedded server's simulated engine stands in for hardware."""
+        return self.launcher is LauncherKind.EMBEDDED and self.host is None
 
     def argument(self, name: str) -> ArgumentValue:
         """The requested value of one launcher argument; None where it was not given."""
@@ -202,7 +222,8 @@ class Plan:
     """All of a sweep, in the order in which it will run.
 
     trials are grouped by deployment and, within one shape, ascend in batch size. load_trials run
-    on a deployment after its batches.
+    on a deployment after its batches. task_trials, of direct mode, are grouped by model; a plan
+    that has some has nothing else.
     digest: SHA-256 (hex) over everything but `overrides`; two plans with one digest
         measure the same things.
     """
@@ -214,6 +235,12 @@ class Plan:
     overrides: tuple[Override, ...]
     digest: str
     load_trials: tuple[LoadTrial, ...] = ()
+    task_trials: tuple[TaskTrial, ...] = ()
+
+    @property
+    def direct_models(self) -> tuple[DirectModel, ...]:
+        """Each model of task_trials once, in their order."""
+        return tuple(dict.fromkeys(trial.model for trial in self.task_trials))
 
     def deployment(self, deployment_id: str) -> Deployment:
         """The deployment of that id; KeyError where the plan has none."""

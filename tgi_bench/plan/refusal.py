@@ -33,6 +33,7 @@ LOAD_NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9._\-]{0,39}$"
 WORD_PATTERN = r"^[^\s\-][^\s]*$"
 WORD_CHARACTERS = 500
 """Beside the pattern: within it, compiling took 5 ms for each key that is a word."""
+MODEL_PATTERN = r"^[^\s\-]([^\r\n\t]{0,498}[^\s])?$"
 SIZE_PATTERN = r"^[1-9][0-9]*[bkmg]?$"
 _PATTERNS = {
     NAME_PATTERN: "must be a name of at most 100 letters, digits, `.`, `_` and `-` that begins "
@@ -40,6 +41,7 @@ _PATTERNS = {
     LOAD_NAME_PATTERN: "must be a name of at most 40 letters, digits, `.`, `_` and `-` that begins "
     "with a letter, a digit or `_`",
     WORD_PATTERN: "must be one word of at most 500 characters that does not begin with `-`",
+    MODEL_PATTERN: "must be one line of at most 500 characters that does not begin with `-`",
     SIZE_PATTERN: "must be a size such as `1g` or `512m`",
 }
 

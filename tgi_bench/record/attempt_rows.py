@@ -19,6 +19,7 @@ class AttemptTables:
 
 BATCHES = AttemptTables("trials", "attempts")
 LOADS = AttemptTables("load_trials", "load_attempts")
+TASKS = AttemptTables("task_trials", "task_attempts")
 
 
 def begin(connection: sqlite3.Connection, tables: AttemptTables, trial_id: str) -> int:

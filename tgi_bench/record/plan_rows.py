@@ -22,8 +22,9 @@ from tgi_bench.plan.plan import (
     ProcessOptions,
     Sampling,
     Timeouts,
+    TransformersOptions,
 )
-from tgi_bench.record import load_trial_json
+from tgi_bench.record import load_trial_json, task_rows
 
 _TRIAL_COLUMNS = (
     "trial_id, deployment_id, batch_size, sequence_length, decode_length, runs, warmups, "
@@ -52,6 +53,7 @@ def insert_plan(connection: sqlite3.Connection, plan: Plan) -> None:
         "INSERT INTO load_trials (trial_id, deployment_id, asked) VALUES (?, ?, ?)",
         [(t.trial_id, t.deployment_id, load_trial_json.encode(t)) for t in plan.load_trials],
     )
+    task_rows.insert_trials(connection, plan.task_trials)
 
 
 def select_plan(connection: sqlite3.Connection) -> Plan:
@@ -69,6 +71,7 @@ def select_plan(connection: sqlite3.Connection) -> Plan:
         overrides=tuple(Override(key_path, value) for key_path, value in overrides),
         digest=digest,
         load_trials=tuple(load_trial_json.decode(asked) for (asked,) in loads),
+        task_trials=task_rows.select_trials(connection),
     )
 
 
@@ -124,7 +127,7 @@ def _select_deployments(connection: sqlite3.Connection) -> tuple[Deployment, ...
 
 
 def _host(launcher: LauncherKind, said: dict[str, Any] | None) -> HostOptions:
-    """The options that `asdict` made; None for `embedded`, and where an imported run has none."""
+    """The options that `asdict` made; None for the simulated engine, and in an imported run."""
     match launcher:
         case LauncherKind.DOCKER if said is not None:
             volumes = tuple(said.get("volumes", ()))
@@ -134,6 +137,8 @@ def _host(launcher: LauncherKind, said: dict[str, Any] | None) -> HostOptions:
             return ProcessOptions(tuple(said.get("command", ())))
         case LauncherKind.ATTACH if said is not None:
             return AttachOptions(**said)
+        case LauncherKind.EMBEDDED if said is not None:
+            return TransformersOptions(**said)
         case _:
             return None
 

@@ -4,9 +4,14 @@ History of `format_version` (SQLite's user_version):
     1  the first: plan, environment, server starts, attempts, steps, published figures.
     2  load over HTTP: load trials, their attempts, stages and requests, the client's own error.
     3  imported tables that are not of TGI's steps: their entries and figures.
+    4  telemetry: devices, their samples, and the server's gauges around a trial. Direct mode:
+       task trials, their attempts, runs and calls, and loads of models.
 """
 
 from __future__ import annotations
+
+from tgi_bench.record.task_schema import TASK_TABLES
+from tgi_bench.record.telemetry_schema import TELEMETRY_TABLES
 
 APPLICATION_ID = 0x54474942
 """ASCII "TGIB", in the file's header: tells a run from any other SQLite file."""
@@ -301,7 +306,9 @@ CREATE TABLE published_values (  -- their figures; the metric's name ends in its
 ) WITHOUT ROWID;
 """
 
-MIGRATIONS = (_VERSION_1, _VERSION_2, _VERSION_3)
+_VERSION_4 = TELEMETRY_TABLES + TASK_TABLES
+
+MIGRATIONS = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4)
 """MIGRATIONS[n] turns a file of format n into one of format n + 1; format 0 is empty."""
 
 FORMAT_VERSION = len(MIGRATIONS)

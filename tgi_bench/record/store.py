@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tgi_bench.device_observation import Gauges, Telemetry
 from tgi_bench.errors import ResultsError
 from tgi_bench.observation import (
     ClientFloor,
@@ -28,8 +29,9 @@ from tgi_bench.record import (
     observation_rows,
     plan_rows,
     published_rows,
+    telemetry_rows,
 )
-from tgi_bench.record.attempt_rows import BATCHES, LOADS
+from tgi_bench.record.attempt_rows import BATCHES, LOADS, TASKS
 from tgi_bench.record.database import (
     FILE_NAME,
     close_database,
@@ -39,6 +41,7 @@ from tgi_bench.record.database import (
     open_database,
     transaction,
 )
+from tgi_bench.record.task_store import TaskStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,7 @@ class RunStore:
         self._connection = connection
         self._file = file
         self._writable = writable
+        self.tasks = TaskStore(self._reading, self._writing)
 
     @classmethod
     def create(cls, run_dir: Path, header: RunHeader) -> Self:
@@ -128,7 +132,7 @@ class RunStore:
             )
 
     def ends(self) -> dict[str, TrialEnd]:
-        """How each trial ended, batches before loads and each in the plan's order.
+        """How each trial ended, batches before loads before tasks, each in the plan's order.
 
         A trial without an end is not in it.
         """
@@ -136,6 +140,7 @@ class RunStore:
             return {
                 **attempt_rows.ends(connection, BATCHES),
                 **attempt_rows.ends(connection, LOADS),
+                **attempt_rows.ends(connection, TASKS),
             }
 
     def observations(self, trial_id: str) -> tuple[StepObservation, ...]:
@@ -162,6 +167,11 @@ class RunStore:
             attempt_id = attempt_rows.last(connection, LOADS, trial_id)
             if attempt_id is not None:
                 yield from load_rows.select_requests(connection, attempt_id)
+
+    def telemetry(self, trial_id: str) -> Telemetry | None:
+        """What was sampled around the last attempt at a trial of any kind; None: nothing was."""
+        with self._reading() as connection:
+            return telemetry_rows.select_telemetry(connection, trial_id)
 
     def floors(self) -> tuple[ClientFloor, ...]:
         """The load client's own error as measured beside this run; () where it was not."""
@@ -256,6 +266,16 @@ class RunStore:
         """As end_unstarted, of a load trial."""
         with self._writing() as connection:
             attempt_rows.end_unstarted(connection, LOADS, trial_id, end)
+
+    def add_telemetry(self, trial_id: str, attempt: int, seen: Telemetry) -> None:
+        """Writes what was sampled around one attempt, once."""
+        with self._writing() as connection:
+            telemetry_rows.insert_telemetry(connection, trial_id, attempt, seen)
+
+    def add_end_gauges(self, trial_id: str, attempt: int, gauges: Gauges) -> None:
+        """Adds to the attempt's telemetry what the server said just after it, once."""
+        with self._writing() as connection:
+            telemetry_rows.insert_end_gauges(connection, trial_id, attempt, gauges)
 
     def add_floor(self, floor: ClientFloor) -> None:
         """Writes one measurement of the load client's own error on this machine."""

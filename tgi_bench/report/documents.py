@@ -12,6 +12,8 @@ from tgi_bench.report.per_shard import file_name, per_shard
 from tgi_bench.report.rst_page import rst_page
 from tgi_bench.report.table import Table, csv_text
 from tgi_bench.report.table_page import entries_csv, table_page
+from tgi_bench.report.task_documents import tasks_csv
+from tgi_bench.report.task_page import task_page
 from tgi_bench.report.words import NOT_FINISHED
 
 __all__ = [
@@ -23,6 +25,7 @@ __all__ = [
     "entries_csv",
     "loads_csv",
     "rst_page",
+    "tasks_csv",
 ]
 
 CSV_HEADERS = (
@@ -54,6 +57,8 @@ def documents(run: Run) -> dict[str, str]:
     """File name -> text: report.md, and one num_shard-N.md for each tensor-parallel degree."""
     if run.entries:
         return {"report.md": table_page(run)}
+    if run.tasks:
+        return {"report.md": task_page(run)}
     pages = {file_name(n): per_shard(run, n) for n in shard_counts(run)}
     return {"report.md": index(run), **pages}
 

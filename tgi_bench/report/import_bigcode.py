@@ -38,19 +38,32 @@ RATE_CAPTION = "tokens/sec | msec/token"
 TIME_CAPTION = "sec"
 OUR_CAPTION = " (spread over the batch: no step's latency)"
 """After RATE_CAPTION in our own report."""
+STEP_CAPTION = " | msec/step"
+"""After RATE_CAPTION in a table that tgi-bench measured."""
+MODEL_LINE = "Model: "
+SEVERAL_DEVICES = "Several devices: each column names its own"
+BREAK = "<br>"
 FIRST_HEADER = "batch_size"
 WEIGHTS = {
     "fp32": ("float32", None),
     "fp16": ("float16", None),
     "bf16": ("bfloat16", None),
     "int8<br>LLM.int8()": (None, "bitsandbytes"),
+    "int4<br>NF4": (None, "bitsandbytes-nf4"),
 }
 """By a column's header: dtype of what is not quantized, and quantize."""
 
 _PAIR = re.compile(r"(\d{1,9}\.\d{1,6}) \| (\d{1,9}\.\d{1,6})", re.ASCII)
+_TRIPLE = re.compile(_PAIR.pattern + r" \| (\d{1,9}\.\d{1,6}|-)", re.ASCII)
 _NUMBER = re.compile(r"\d{1,9}\.\d{1,6}", re.ASCII)
 _SIZE = re.compile(r"[1-9]\d{0,8}", re.ASCII)
-_OOM = "oom"
+OOM = "oom"
+_WORKLOAD = re.compile(
+    r"(\d{1,9}) prompt tokens, (\d{1,9}) new tokens, the mean of (\d{1,9}) runs\\?", re.ASCII
+)
+_MODEL = re.compile(rf"{MODEL_LINE}(.+?)\\?")
+_COLUMN = re.compile(r"(.+?)(?:, run ([1-9]\d{0,2}))?", re.ASCII)
+_PLACE = re.compile(r"(?:([1-9]\d{0,3}) x )?(.+?)(?:, (tensor parallel|layers split))?", re.ASCII)
 _HALF = 0.5000001
 _COARSE = 0.01
 """Half of a last digit, over its figure, above which the figure is in doubt."""
@@ -110,11 +123,64 @@ _FACTS = (
 
 
 @dataclass(frozen=True, slots=True)
+class Column:
+    """A column of both tables. weights: a key of WEIGHTS.
+
+    place: its devices, as in "NVIDIA A100-SXM4-80GB" or "2 x NVIDIA A100-SXM4-80GB, layers split";
+    written where the columns have several. number: from 1, of runs that have the same column.
+    """
+
+    weights: str
+    place: str
+    number: int = 1
+
+    def header(self, several: bool) -> str:
+        """Its header. several: whether the columns have several places."""
+        place = f"{BREAK}{self.place}" if several else ""
+        number = f", run {self.number}" if self.number > 1 else ""
+        return f"{self.weights}{place}{number}"
+
+    def entry_id(self, size: int, several: bool) -> str:
+        """Of its entry of that batch size: "fp32-b4", "fp32/NVIDIA L4-b4", "fp32-b4#2"."""
+        name = self.weights.partition(BREAK)[0] + (f"/{self.place}" if several else "")
+        return f"{name}-b{size}" + (f"#{self.number}" if self.number > 1 else "")
+
+
+def column_of(entry: PublishedEntry) -> Column:
+    """The column that an entry stands in."""
+    known = {weights: header for header, weights in WEIGHTS.items()}
+    place = entry.accelerator
+    if entry.devices > 1:
+        place = f"{entry.devices} x {place}, {entry.parallelism}"
+    number = entry.entry_id.rpartition("#")[2] if "#" in entry.entry_id else "1"
+    return Column(known[entry.dtype, entry.quantize], place, int(number))
+
+
+def workload_line(entry: PublishedEntry) -> str:
+    """What each call did, of a table that tgi-bench measured."""
+    return (
+        f"{entry.prompt_tokens} prompt tokens, {entry.new_tokens} new tokens, "
+        f"the mean of {entry.runs} runs"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What a table that tgi-bench measured says of itself."""
+
+    model: str
+    prompt_tokens: int
+    new_tokens: int
+    runs: int
+
+
+@dataclass(frozen=True, slots=True)
 class _Cell:
     """One batch size and dtype: both tables' cells, and where the first stands."""
 
     size: int
-    column: str
+    column: Column
+    several: bool
     pair: str
     seconds: str
     line: int
@@ -129,13 +195,26 @@ def holds(found: Sequence[Grid | Sentence]) -> bool:
 def read(text: str) -> ImportedTable:
     """The README's tables, or our own report's. Raises TableError."""
     rates, times, accelerator = _parts(text)
-    entries = tuple(_entry(cell, accelerator) for cell in _cells(rates, times))
+    work = _work(text)
+    entries = tuple(_entry(cell, work) for cell in _cells(rates, times, accelerator))
     if not any(entry.values for entry in entries):
         raise refused(rates.line, "expected a figure such as `45.31 \\| 22.07` in this table")
     facts = uncorrected(_FACTS) if RATE_CAPTION + OUR_CAPTION in text else _FACTS
+    if work is not None:
+        facts = (("Tables written by", "tgi-bench"), ("Workload", workload_line(entries[0])))
     return ImportedTable(
         TableLayout.BIGCODE, entries, ((LAYOUT, TableLayout.BIGCODE.value), *facts)
     )
+
+
+def _work(text: str) -> _Work | None:
+    """None of a table that tgi-bench did not measure."""
+    lines = [item.text for item in items(text) if isinstance(item, Sentence)]
+    said = next((found for line in lines if (found := _WORKLOAD.fullmatch(line))), None)
+    model = next((found[1] for line in lines if (found := _MODEL.fullmatch(line))), None)
+    if said is None or model is None or RATE_CAPTION + STEP_CAPTION not in text:
+        return None
+    return _Work(model, int(said[1]), int(said[2]), int(said[3]))
 
 
 def _is_ours(item: Grid | Sentence) -> bool:
@@ -174,20 +253,38 @@ def _parts(text: str) -> tuple[Grid, Grid, str]:
     return rates, times, accelerator
 
 
-def _cells(rates: Grid, times: Grid) -> Iterable[_Cell]:
+def _cells(rates: Grid, times: Grid, accelerator: str) -> Iterable[_Cell]:
     """Each batch size and dtype; both tables have the same ones."""
     columns = rates.headers[0].cells[1:]
-    for column in columns:
-        if column not in WEIGHTS or columns.count(column) > 1:
-            raise refused(rates.line, f"expected columns of {', '.join(WEIGHTS)}, found `{column}`")
+    several = accelerator == SEVERAL_DEVICES
+    known = [_column(text, None if several else accelerator) for text in columns]
+    for text, column in zip(columns, known, strict=True):
+        if column is None or columns.count(text) > 1:
+            raise refused(rates.line, f"expected columns of {', '.join(WEIGHTS)}, found `{text}`")
     if times.headers[0].cells[1:] != columns:
         raise refused(times.line, f"expected the columns {', '.join(columns)} here too")
     sizes = [_size(row) for row in rates.rows]
     if [_size(row) for row in times.rows] != sizes or len(set(sizes)) != len(sizes):
         raise refused(times.line, "expected each batch size once, and the same in both tables")
-    for place, column in enumerate(columns, 1):
+    for place, column in enumerate(known, 1):
         for row, time_row in zip(rates.rows, times.rows, strict=True):
-            yield _Cell(_size(row), column, row.cells[place], time_row.cells[place], row.line)
+            if column is not None:
+                cells = (row.cells[place], time_row.cells[place])
+                yield _Cell(_size(row), column, several, *cells, row.line)
+
+
+def _column(text: str, accelerator: str | None) -> Column | None:
+    """The column of a header; None where it is none. accelerator: None where it names its own."""
+    found = _COLUMN.fullmatch(text)
+    if found is None:
+        return None
+    header, number = found[1], int(found[2] or 1)
+    if accelerator is not None:
+        return Column(header, accelerator, number) if header in WEIGHTS else None
+    weights = next((name for name in WEIGHTS if header.startswith(name + BREAK)), None)
+    if weights is None:
+        return None
+    return Column(weights, header.removeprefix(weights + BREAK), number)
 
 
 def _size(row: GridRow) -> int:
@@ -197,57 +294,70 @@ def _size(row: GridRow) -> int:
     return int(text)
 
 
-def _entry(cell: _Cell, accelerator: str) -> PublishedEntry:
-    dtype, quantize = WEIGHTS[cell.column]
-    end, values = _figures(cell)
-    name = cell.column.partition("<")[0]
+def _entry(cell: _Cell, work: _Work | None) -> PublishedEntry:
+    dtype, quantize = WEIGHTS[cell.column.weights]
+    place = _PLACE.fullmatch(cell.column.place)
+    count, accelerator, parallelism = (None,) * 3 if place is None else place.groups()
+    # By hand: the shortest dummy sentences come first, and seven of them are in every batch.
+    theirs = _Work(MODEL, 7 if cell.size < 7 else 9, NEW_TOKENS, CYCLES)
+    said = work or theirs
+    end, values = _figures(cell, said)
     return PublishedEntry(
-        entry_id=f"{name}-b{cell.size}",
-        model=MODEL,
-        accelerator=accelerator,
-        devices=1,
-        parallelism="",
+        entry_id=cell.column.entry_id(cell.size, cell.several),
+        model=said.model,
+        accelerator=accelerator or cell.column.place,
+        devices=int(count or 1),
+        parallelism=parallelism or "",
         dtype=dtype,
         quantize=quantize,
         batch_size=cell.size,
-        # By hand: the shortest dummy sentences come first, and seven of them are in every batch.
-        prompt_tokens=7 if cell.size < 7 else 9,
-        new_tokens=NEW_TOKENS,
-        runs=CYCLES,
+        prompt_tokens=said.prompt_tokens,
+        new_tokens=said.new_tokens,
+        runs=said.runs,
         end=end,
         values=values,
     )
 
 
-def _figures(cell: _Cell) -> tuple[TrialEnd | None, tuple[PublishedValue, ...]]:
+def _figures(cell: _Cell, work: _Work) -> tuple[TrialEnd | None, tuple[PublishedValue, ...]]:
     words = {cell.pair, cell.seconds}
-    if words == {_OOM}:
-        return out_of_memory(_OOM), ()
+    if words == {OOM}:
+        return out_of_memory(OOM), ()
     if words == {""}:
         return None, ()
-    found = _PAIR.fullmatch(cell.pair)
+    found = _TRIPLE.fullmatch(cell.pair) or _PAIR.fullmatch(cell.pair)
     if found is None or not _NUMBER.fullmatch(cell.seconds):
         raise refused(
             cell.line,
             f"expected a cell such as `45.31 \\| 22.07` and seconds for batch size {cell.size} of "
-            f"{cell.column}, or `oom` in both; found `{cell.pair}` and `{cell.seconds}`",
+            f"{cell.column.weights}, or `oom` in both; found `{cell.pair}` and `{cell.seconds}`",
         )
-    if min(map(float, (found[1], found[2], cell.seconds))) <= 0:
+    step = found[3] if found.re is _TRIPLE and found[3] != "-" else None
+    if min(map(float, (found[1], found[2], step or "1", cell.seconds))) <= 0:
         raise refused(cell.line, f"expected figures above 0 for batch size {cell.size}")
     rate = float(found[1])
+    steps = () if step is None else (_value((PublishedMetric.MS_PER_DECODE_STEP, step), None, 0),)
     return OK, (
-        _value(PublishedMetric.NEW_TOKENS_PER_S, found[1], None),
-        _value(PublishedMetric.MS_PER_NEW_TOKEN, found[2], 1000 / rate),
-        _value(PublishedMetric.GENERATE_S, cell.seconds, cell.size * NEW_TOKENS / rate),
+        _value((PublishedMetric.NEW_TOKENS_PER_S, found[1]), None, 0),
+        _value((PublishedMetric.MS_PER_NEW_TOKEN, found[2]), 1000 / rate, work.new_tokens),
+        *steps,
+        _value(
+            (PublishedMetric.GENERATE_S, cell.seconds),
+            cell.size * work.new_tokens / rate,
+            work.new_tokens,
+        ),
     )
 
 
-def _value(metric: PublishedMetric, printed: str, expected: float | None) -> PublishedValue:
+def _value(
+    cell: tuple[PublishedMetric, str], expected: float | None, new_tokens: int
+) -> PublishedValue:
     """expected: what tokens/sec gives; a figure farther off than its last digit is in doubt."""
+    metric, printed = cell
     value, reason = float(printed), ""
     last_digit = 10.0 ** -len(printed.partition(".")[2])
     if expected is not None and abs(value - expected) > _HALF * last_digit + 2e-4 * expected:
-        reason = f"not what tokens/sec gives with {NEW_TOKENS} new tokens: {expected:.4g}"
+        reason = f"not what tokens/sec gives with {new_tokens} new tokens: {expected:.4g}"
     elif last_digit / 2 > _COARSE * value:
         reason = f"its last digit is more than {2 * _COARSE:.0%} of it: use tokens/sec"
     return PublishedValue(metric, FigureKind.MEASURED, value, printed, reason)

@@ -97,8 +97,9 @@ def written_by(report: PublishedReport) -> tuple[str, str]:
 def _with_digest(plan: Plan, found: Imported) -> Plan:
     """The digest covers the figures too: nothing else tells two imports apart."""
     figures = {i: (asdict(end), [asdict(f) for f in rows]) for i, (end, rows) in found.items()}
-    # The digest of a report that was imported before plans had loads is the same still.
-    batches = {name: value for name, value in asdict(plan).items() if name != "load_trials"}
+    # The digest of a report that was imported before plans had loads or tasks is the same still.
+    later = ("load_trials", "task_trials")
+    batches = {name: value for name, value in asdict(plan).items() if name not in later}
     text = json.dumps([batches, figures], sort_keys=True, separators=(",", ":"))
     return replace(plan, digest=sha256(text.encode()).hexdigest())
 

@@ -2,8 +2,8 @@
 
 Units stand in the names; an undefined figure is null. Top level: schema, schema_version,
 run_id, origin, finished, experiment, model, digest, overrides, environment, verdict,
-deployments, trials, loads, floors, entries. A key that is added raises no version; one that changes
-or goes does.
+deployments, trials, loads, floors, entries, telemetry. A key that is added raises no version; one
+that changes or goes does.
 
 History of schema_version:
     1  the first.
@@ -18,7 +18,8 @@ loads: one object a load trial, with what was asked, its stages (one concurrency
 the answer of its search (null without one). A figure is an object of value, low and high, the ends
 of its 95 % bootstrap confidence interval (null where too few samples give none). floors: the load
 client's own error on this machine. entries: of an imported table that is not of TGI's steps; a
-value's unit ends the name of its metric.
+value's unit ends the name of its metric. telemetry: of each trial around which devices or the
+server's metrics were sampled, or of a part of one.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ from tgi_bench.analysis.run import (
 )
 from tgi_bench.report.load_documents import Json, floor, load
 from tgi_bench.report.table_page import entry_json
+from tgi_bench.report.task_documents import model_json, task_json
+from tgi_bench.report.telemetry_json import telemetry_json
 
 SCHEMA = "tgi-bench-run"
 SCHEMA_VERSION = 2
@@ -59,6 +62,9 @@ def as_json(run: Run) -> str:
         "loads": [load(summary) for summary in run.loads],
         "floors": [floor(measured) for measured in run.floors],
         "entries": [entry_json(entry) for entry in run.entries],
+        "models": [model_json(record) for record in run.models],
+        "tasks": [task_json(summary) for summary in run.tasks],
+        "telemetry": [telemetry_json(summary) for summary in run.telemetry],
     }
     return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 

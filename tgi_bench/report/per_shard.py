@@ -18,6 +18,7 @@ from tgi_bench.plan.plan import BatchTrial, Engine
 from tgi_bench.report.launcher import arguments, commands
 from tgi_bench.report.load_section import load_section
 from tgi_bench.report.table import Table, markdown
+from tgi_bench.report.telemetry_section import telemetry_section
 from tgi_bench.report.verdict import definitions, simulated, verdict
 from tgi_bench.report.words import (
     UNDEFINED,
@@ -56,6 +57,7 @@ def per_shard(run: Run, num_shard: int) -> str:
         f"# Tensor Parallel (TP) - {gpus(num_shard)}\n\n{_tables(run, trials)}" if batches else "",
         _runs(run, trials),
         load_section(run, loads),
+        telemetry_section(run, ids),
         simulated(run),
         f"{verdict(run)}\nThe checks are of the whole run, every num_shard of it.\n",
         definitions(run),

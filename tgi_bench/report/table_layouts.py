@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from tgi_bench.observation import FigureKind, Outcome, PublishedEntry, PublishedMetric
 from tgi_bench.report import import_bigcode, import_h2ogpt
+from tgi_bench.report.bigcode_layout import bigcode_page
+from tgi_bench.report.h2ogpt_layout import h2ogpt_page
 from tgi_bench.report.imported_table import TableLayout
 from tgi_bench.report.table import Table, markdown
 from tgi_bench.report.torchcap_layout import Comparison, Figures, comparison_markdown
@@ -19,12 +21,21 @@ WHO_ESTIMATED = "Estimated by TorchCAP, not by tgi-bench.\n"
 def tables(layout: TableLayout, entries: Entries) -> str:
     """The tables of a report, each under its headings."""
     match layout:
+        case TableLayout.H2OGPT if _has(entries, PublishedMetric.NEW_TOKENS_PER_S):
+            return h2ogpt_page(entries)
+        case TableLayout.BIGCODE if _has(entries, PublishedMetric.MS_PER_DECODE_STEP):
+            return bigcode_page(entries)
         case TableLayout.H2OGPT:
             return h2ogpt_tables(entries)
         case TableLayout.BIGCODE:
             return bigcode_tables(entries)
         case TableLayout.TORCHCAP:
             return torchcap_tables(entries)
+
+
+def _has(entries: Entries, metric: PublishedMetric) -> bool:
+    """Whether tgi-bench measured the table: no other has that metric there."""
+    return any(value.metric is metric for entry in entries for value in entry.values)
 
 
 def h2ogpt_tables(entries: Entries) -> str:

@@ -39,9 +39,18 @@ TERMS = {
         "msec/token",
         "1000 / (tokens/sec): spread over the batch, so no step's latency",
     ),
+    PublishedMetric.MS_PER_DECODE_STEP: (
+        "msec/step",
+        "mean time of one decode step of the whole batch",
+    ),
     PublishedMetric.SUMMARIZE_S: (
         "summarization time",
-        "wall time of one summary of a document: several generate calls of unknown lengths",
+        "wall time of one summary of a document: several generate calls, of unknown lengths where "
+        "their new tokens are not given",
+    ),
+    PublishedMetric.SUMMARIZE_NEW_TOKENS: (
+        "summary",
+        "new tokens of all calls of one summary",
     ),
     PublishedMetric.QUARTER_CHARACTERS_PER_S: (
         "generation speed",

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from tgi_bench.analysis.load_metrics import LOAD_DEFINITIONS
 from tgi_bench.analysis.metrics import DEFINITIONS, PUBLISHED_DIFFERENCES
 from tgi_bench.analysis.run import NOT_CHECKED, Check, Origin, Run
+from tgi_bench.analysis.telemetry import TELEMETRY_DEFINITIONS
 from tgi_bench.analysis.verdict import CLIENT_SHARE
 from tgi_bench.plan.plan import Deployment, LauncherKind
 from tgi_bench.report.excess import excess_sentences, ranks_and_cores
@@ -32,10 +33,13 @@ def definitions(run: Run) -> str:
 
 
 def _terms(run: Run) -> tuple[tuple[str, str], ...]:
-    """Those of batches, of loads, or of both; one that both have stands once, last of all "-"."""
-    if not run.plan.load_trials:
+    """Those of batches, loads and devices; one that several have stands once, last of all "-"."""
+    sampled = any(summary.devices for summary in run.telemetry)
+    if not run.plan.load_trials and not sampled:
         return DEFINITIONS
-    terms = {**(dict(DEFINITIONS) if run.plan.trials else {}), **dict(LOAD_DEFINITIONS)}
+    terms = dict(DEFINITIONS) if run.plan.trials else {}
+    terms |= dict(LOAD_DEFINITIONS) if run.plan.load_trials else {}
+    terms |= dict(TELEMETRY_DEFINITIONS) if sampled else {}
     terms.pop(UNDEFINED, None)
     return (*terms.items(), (UNDEFINED, dict(DEFINITIONS)[UNDEFINED]))
 

@@ -120,5 +120,10 @@ def origin_line(run: Run) -> str:
                 f"**Imported{how}.** The figures were read from a published report "
                 f"({run.plan.experiment}); tgi-bench measured none of them."
             )
+        case Origin.MEASURED if run.tasks:
+            return (
+                "**Measured** with transformers in processes of tgi-bench's own: no server, no "
+                "network, no scheduler is in the figures."
+            )
         case Origin.MEASURED:
             return "**Measured** on the servers described below."

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import zlib
 
-from tgi_bench.server.tokenizer import Tokenizer
+from tgi_bench.torch_engine.word_tokenizer import WordTokenizer
 from tgi_bench.wire.messages import Request, Token, TokenChoice
 
 _MASK = 2**64 - 1
@@ -49,7 +49,7 @@ def request_key(request: Request) -> int:
 
 
 def next_token(
-    tokenizer: Tokenizer, request: Request, key: int, position: int
+    tokenizer: WordTokenizer, request: Request, key: int, position: int
 ) -> tuple[Token, tuple[Token, ...]]:
     """The token at a position (0: the first new one) and its top_n_tokens alternatives.
 
@@ -68,7 +68,7 @@ def next_token(
     return ranked(rank), top
 
 
-def prompt_tokens(tokenizer: Tokenizer, request: Request, kept: int) -> tuple[Token, ...]:
+def prompt_tokens(tokenizer: WordTokenizer, request: Request, kept: int) -> tuple[Token, ...]:
     """The last `kept` tokens of a prompt; the first has no log probability (NaN)."""
     spans = tokenizer.encode(request.text)[-kept:]
     key = request_key(request)

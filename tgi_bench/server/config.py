@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tgi_bench.torch_engine.spec import ModelSpec
+
 Version = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """What computes the steps: `simulated` sleeps as long as the estimate says.
+    """What computes the steps: `simulated` sleeps as long as the estimate says, `transformers`
+    runs the model.
 
-    accelerator: a row of the estimate's table. quantize, dtype: None is the engine's default.
-    memory_fraction: the share of the device's memory that the server may take.
+    accelerator: a row of the estimate's table; read by `simulated`, as are quantize and dtype,
+    None of which is the engine's default, and memory_fraction, the share of the device's memory
+    that the server may take. torch_model: what `transformers` runs; None for `simulated`.
+    master_port: where its ranks meet.
     """
 
     engine: str
@@ -22,6 +27,13 @@ class EngineConfig:
     quantize: str | None
     dtype: str | None
     memory_fraction: float
+    torch_model: ModelSpec | None = None
+    master_port: int = 29500
+
+    @property
+    def simulated(self) -> bool:
+        """Whether times and tokens are made up."""
+        return self.torch_model is None
 
 
 @dataclass(frozen=True, slots=True)

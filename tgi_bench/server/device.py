@@ -22,9 +22,7 @@ from tgi_bench.estimate.roofline import decode_time, prefill_time
 from tgi_bench.estimate.setup import Setup
 from tgi_bench.server.behaviour import Behaviour
 from tgi_bench.server.config import EngineConfig
-
-_GIB = 2**30
-_MIB = 2**20
+from tgi_bench.torch_engine.out_of_memory import size_text
 
 
 def setup_of(config: EngineConfig) -> Setup:
@@ -123,25 +121,17 @@ class Device:
 
     def _out_of_memory(self, block_bytes: float, allocated_bytes: float) -> str:
         total = self.setup.accelerator.usable_bytes
-        free, taken = _size(self.limit_bytes - allocated_bytes), _size(allocated_bytes)
+        free, taken = size_text(self.limit_bytes - allocated_bytes), size_text(allocated_bytes)
+        block, capacity = size_text(block_bytes), size_text(total)
         if self.behaviour.names_process_in_out_of_memory:
             return (
-                f"CUDA out of memory. Tried to allocate {_size(block_bytes)}. GPU 0 has a total "
-                f"capacity of {_size(total)} of which {free} is free. Of the allocated memory "
+                f"CUDA out of memory. Tried to allocate {block}. GPU 0 has a total "
+                f"capacity of {capacity} of which {free} is free. Of the allocated memory "
                 f"{taken} is allocated by PyTorch, and 0 bytes is reserved by PyTorch but "
                 "unallocated. (simulated)"
             )
         return (
-            f"CUDA out of memory. Tried to allocate {_size(block_bytes)} (GPU 0; {_size(total)} "
+            f"CUDA out of memory. Tried to allocate {block} (GPU 0; {capacity} "
             f"total capacity; {taken} already allocated; {free} free; {taken} reserved in total "
             "by PyTorch) (simulated)"
         )
-
-
-def _size(value: float) -> str:
-    """Bytes as torch prints them: "7.66 GiB", "20.00 MiB", "0 bytes"."""
-    if value >= _GIB:
-        return f"{value / _GIB:.2f} GiB"
-    if value >= _MIB:
-        return f"{value / _MIB:.2f} MiB"
-    return f"{value / 1024:.2f} KiB" if value >= 1024 else f"{int(value)} bytes"

@@ -24,6 +24,7 @@ from tgi_bench.server.behaviour import Behaviour
 from tgi_bench.server.config import ServerConfig
 from tgi_bench.server.device import setup_of
 from tgi_bench.server.log import LAUNCHER, ROUTER, Log
+from tgi_bench.torch_engine.extra import require_extra
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _WAITING_LINE_S = 10.0
@@ -86,15 +87,11 @@ def _start(deployment: _Deployment) -> None:
     log.info(LAUNCHER, arguments.line(config.printed_arguments, behaviour.pretty_args_line))
     paths = [config.uds_path(rank) for rank in range(config.engine.num_shard)]
     try:
-        setup_of(config.engine)
+        _check_engine(config)
         sockets.check_length(paths)
     except InputError as error:
         raise _LauncherError(f"ArgumentValidation({arguments.quoted(str(error))})") from error
-    log.warn(
-        LAUNCHER,
-        f"This server is simulated: engine {config.engine.engine}, accelerator "
-        f"{config.engine.accelerator}. Times and memory are estimates, tokens are made up.",
-    )
+    _log_engine(config, log)
     try:
         sockets.remove_stale(paths)
     except InputError as error:
@@ -108,14 +105,40 @@ def _start(deployment: _Deployment) -> None:
         deployment.ranks.append(_fork(config, shard_rank, log))
 
 
+def _check_engine(config: ServerConfig) -> None:
+    """Raise InputError for an engine that cannot be had, before anything is started."""
+    if config.engine.simulated:
+        setup_of(config.engine)
+    else:
+        require_extra()
+
+
+def _log_engine(config: ServerConfig, log: Log) -> None:
+    engine = config.engine
+    if engine.torch_model is None:
+        log.warn(
+            LAUNCHER,
+            f"This server is simulated: engine {engine.engine}, accelerator "
+            f"{engine.accelerator}. Times and memory are estimates, tokens are made up.",
+        )
+        return
+    random = engine.torch_model.weights.random
+    weights = "random weights, tokens mean nothing" if random else "the model's weights"
+    log.info(LAUNCHER, f"This server is tgi-bench's own: engine {engine.engine}, {weights}.")
+
+
 def _log_download(config: ServerConfig, behaviour: Behaviour, log: Log) -> None:
-    """The lines of a model that is there already; the simulated engine reads no weights."""
+    """The lines of a model that is there already; the simulated engine reads no weights, and
+    the transformers engine fetches what is missing when a rank loads its model."""
     model = config.engine.model_id
     if behaviour.names_model_in_download_lines:
         log.info(LAUNCHER, f"Starting check and download process for {model}")
     else:
         log.info(LAUNCHER, "Starting download process.")
-    log.info(LAUNCHER, "The simulated engine needs no weights. Skipping download.")
+    if config.engine.simulated:
+        log.info(LAUNCHER, "The simulated engine needs no weights. Skipping download.")
+    else:
+        log.info(LAUNCHER, "The transformers engine reads its model when a shard starts.")
     named = f" for {model}" if behaviour.names_model_in_download_lines else "."
     log.info(LAUNCHER, f"Successfully downloaded weights{named}")
 

@@ -20,7 +20,7 @@ from grpc import aio
 from tgi_bench.errors import InputError
 from tgi_bench.server.behaviour import Behaviour, OnRuntimeError
 from tgi_bench.server.config import ServerConfig
-from tgi_bench.server.engine import SimulatedEngine
+from tgi_bench.server.engine import Engine, engine_of
 from tgi_bench.server.log import LAUNCHER, Log
 from tgi_bench.wire import codec
 
@@ -55,10 +55,12 @@ def serve(rank: Rank, log: Log, ready: Callable[[], None]) -> int:
     _leave_with_parent(rank.uds_path)
     behaviour = Behaviour(rank.config.tgi_version)
     try:
-        engine = SimulatedEngine(rank.config.engine, behaviour)
+        engine = engine_of(rank.config.engine, behaviour, rank.shard_rank)
     except (RuntimeError, InputError) as error:
         log.error(LAUNCHER, f"Error when initializing model\n{error}", rank=rank.shard_rank)
         return 1
+    if engine.description is not None:
+        log.info(LAUNCHER, engine.description, rank=rank.shard_rank)
     asyncio.run(_Shard(rank, behaviour, engine, log).serve(ready))
     return 0
 
@@ -67,7 +69,7 @@ def serve(rank: Rank, log: Log, ready: Callable[[], None]) -> int:
 class _Shard:
     rank: Rank
     behaviour: Behaviour
-    engine: SimulatedEngine
+    engine: Engine
     log: Log
 
     async def serve(self, ready: Callable[[], None]) -> None:

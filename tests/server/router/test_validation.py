@@ -12,10 +12,10 @@ from tgi_bench.server.config import Version
 from tgi_bench.server.router.body import Fields
 from tgi_bench.server.router.failure import Kind, RequestError
 from tgi_bench.server.router.validation import Validator, read_generate
-from tgi_bench.server.tokenizer import Tokenizer
+from tgi_bench.torch_engine.word_tokenizer import WordTokenizer
 
 HEAD = Behaviour((3, 3, 7))
-VALIDATOR = Validator(LIMITS, HEAD, Tokenizer(1000))
+VALIDATOR = Validator(LIMITS, HEAD, WordTokenizer(1000))
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_new_tokens_by_default(
     version: Version, parameters: dict[str, object], expected: int
 ) -> None:
     behaviour = Behaviour(version)
-    validator = Validator(LIMITS, behaviour, Tokenizer(1000))
+    validator = Validator(LIMITS, behaviour, WordTokenizer(1000))
     request = read_generate(Fields({"inputs": "a b", "parameters": parameters}), behaviour)
     assert validator.validate(request).stopping.max_new_tokens == expected
 
@@ -128,7 +128,7 @@ def test_best_of_has_a_limit(best_of: int) -> None:
 
 
 def test_best_of_can_be_disabled() -> None:
-    validator = Validator(replace(LIMITS, max_best_of=1), HEAD, Tokenizer(1000))
+    validator = Validator(replace(LIMITS, max_best_of=1), HEAD, WordTokenizer(1000))
     with pytest.raises(RequestError, match="not allowed for this endpoint"):
         validator.best_of(2)
 
@@ -141,7 +141,7 @@ def test_prompt_log_probabilities_need_a_flag_from_3_0_0(
     enabled: bool, version: Version, told: bool
 ) -> None:
     limits = replace(LIMITS, enable_prefill_logprobs=enabled)
-    validator = Validator(limits, Behaviour(version), Tokenizer(1000))
+    validator = Validator(limits, Behaviour(version), WordTokenizer(1000))
     parameters = {"decoder_input_details": True, "max_new_tokens": 1}
     request = read_generate(Fields({"inputs": "a", "parameters": parameters}), HEAD)
     assert validator.validate(request).prefill_logprobs is told

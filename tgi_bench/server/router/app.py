@@ -9,10 +9,10 @@ from contextlib import AsyncExitStack, suppress
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from tgi_bench.errors import LaunchError
+from tgi_bench.errors import InputError, LaunchError
 from tgi_bench.estimate.model import model_shape
 from tgi_bench.server.behaviour import Behaviour
-from tgi_bench.server.config import ServerConfig
+from tgi_bench.server.config import EngineConfig, ServerConfig
 from tgi_bench.server.log import ROUTER, Log
 from tgi_bench.server.router.batcher import Batcher
 from tgi_bench.server.router.deployment import Deployment
@@ -24,9 +24,10 @@ from tgi_bench.server.router.openai_routes import OpenAiRoutes
 from tgi_bench.server.router.server_routes import ServerRoutes
 from tgi_bench.server.router.shard_client import ShardClient
 from tgi_bench.server.router.sse import KEEP_ALIVE_S, Framing
-from tgi_bench.server.router.start import batch_rules, batch_total_tokens
+from tgi_bench.server.router.start import WarmUp, batch_rules
 from tgi_bench.server.router.validation import Validator
-from tgi_bench.server.tokenizer import Tokenizer
+from tgi_bench.torch_engine.text_tokenizer import TextTokenizer
+from tgi_bench.torch_engine.word_tokenizer import WordTokenizer
 
 SHUTDOWN_S = 2.0
 """How long requests that are under way may go on after `stop`."""
@@ -40,7 +41,7 @@ class Router:
         self._config = config
         self._log = log
         self._behaviour = Behaviour(config.tgi_version)
-        self._framing = Framing(self._behaviour.sse_prefix, keep_alive_s)
+        self._framing = Framing(self._behaviour.sse_prefix, config.engine.engine, keep_alive_s)
         self._port: int | None = None
         self._cleanup = AsyncExitStack()
 
@@ -92,12 +93,13 @@ class Router:
             await client.clear_cache(None)
         except ShardCallError as failure:
             raise LaunchError(f"the shards do not answer: {failure}") from failure
-        total = await batch_total_tokens(client, behaviour, config.limits, self._log)
+        tokenizer = await asyncio.to_thread(_tokenizer, config.engine)
+        warm_up = WarmUp(client, behaviour, config.limits, info.requires_padding)
+        total = await warm_up.total_tokens(self._log)
         metrics = Metrics(behaviour, config.limits)
         if metrics.batch_total_limit is not None:
             metrics.batch_total_limit.set(total)
         batcher = Batcher(client, batch_rules(info, total, config.limits), metrics, self._log)
-        tokenizer = Tokenizer(model_shape(config.engine.model_id).vocab)
         validator = Validator(config.limits, behaviour, tokenizer)
         permits = config.limits.max_concurrent_requests
         inference = Inference(validator, batcher.waiting, metrics, permits)
@@ -115,6 +117,20 @@ class Router:
             metrics=metrics,
             framing=self._framing,
         )
+
+
+def _tokenizer(engine: EngineConfig) -> TextTokenizer:
+    """The engine's; raises LaunchError where it cannot be read. It may take seconds."""
+    if engine.torch_model is None:
+        return WordTokenizer(model_shape(engine.model_id).vocab)
+    from tgi_bench.torch_engine.file_tokenizer import tokenizer_of
+    from tgi_bench.torch_engine.model_config import model_config
+
+    spec = engine.torch_model
+    try:
+        return tokenizer_of(spec.model, model_config(spec), spec.weights.random)
+    except InputError as error:
+        raise LaunchError(str(error)) from error
 
 
 def application(deployment: Deployment) -> web.Application:

@@ -14,7 +14,7 @@ from tgi_bench.server.router.inference import Inference
 from tgi_bench.server.router.metrics import Metrics
 from tgi_bench.server.router.shard_client import ShardClient
 from tgi_bench.server.router.sse import Framing
-from tgi_bench.server.tokenizer import Tokenizer
+from tgi_bench.torch_engine.text_tokenizer import TextTokenizer
 from tgi_bench.wire.messages import Info
 
 
@@ -31,14 +31,14 @@ class Deployment:
     info: Info
     batch_total_tokens: int
     inference: Inference
-    tokenizer: Tokenizer
+    tokenizer: TextTokenizer
     metrics: Metrics
     framing: Framing
 
     @property
     def fingerprint(self) -> str:
         """system_fingerprint of the OpenAI routes."""
-        return f"{self.config.version_text}-simulated"
+        return f"{self.config.version_text}-{self.config.engine.engine}"
 
 
 async def read_body(request: web.Request) -> Fields:

@@ -11,8 +11,6 @@ from tgi_bench.server.router.validation import GenerateRequest
 from tgi_bench.server.router.waiting import NewToken
 from tgi_bench.wire.messages import FinishReason, GeneratedText, Token
 
-COMPUTE_TYPE = "simulated"
-
 _REASONS = {
     FinishReason.LENGTH: "length",
     FinishReason.EOS_TOKEN: "eos_token",
@@ -106,13 +104,15 @@ def stream_event(
     return event
 
 
-def headers(request: GenerateRequest, best: Sequence, behaviour: Behaviour) -> dict[str, str]:
+def headers(
+    request: GenerateRequest, best: Sequence, behaviour: Behaviour, compute_type: str
+) -> dict[str, str]:
     """Headers of an answer that is not streamed. Durations are whole ms, truncated, but
     x-compute-time: seconds. x-time-per-token counts the prefill step."""
     timing = best.timing
     tokens = best.end.generated_tokens
     told = {
-        "x-compute-type": COMPUTE_TYPE,
+        "x-compute-type": compute_type,
         "x-compute-time": str(timing.total_ns / 1e9),
         "x-compute-characters": str(len(request.inputs)),
         "x-total-time": str(timing.total_ns // 1_000_000),

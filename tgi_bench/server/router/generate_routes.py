@@ -53,7 +53,9 @@ class GenerateRoutes:
 
     async def _whole(self, asked: GenerateRequest) -> tuple[dict[str, object], dict[str, str]]:
         best, others = await self._at.inference.generate(asked)
-        return whole_answer(asked, best, others), headers(asked, best, self._at.behaviour)
+        return whole_answer(asked, best, others), headers(
+            asked, best, self._at.behaviour, self._at.framing.compute_type
+        )
 
     async def _stream(self, request: web.Request, asked: GenerateRequest) -> web.StreamResponse:
         """Always 200: a failure is the last event. No [DONE] follows."""

@@ -6,6 +6,7 @@ router/src/server.rs and backends/v3/src/backend.rs.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Summary
@@ -117,13 +118,14 @@ class Metrics:
         if self._tells_durations:
             self._skipped.observe(tokens)
 
-    def render(self) -> bytes:
-        """The text exposition format 0.0.4, with TGI's names.
+    def render(self, names: Sequence[str] = ()) -> bytes:
+        """The text exposition format 0.0.4, with TGI's names. names: of samples; (): all.
 
         prometheus_client ends a counter's name in _total; TGI does not.
         """
         lines: list[str] = []
-        for metric in self._registry.collect():
+        registry = self._registry.restricted_registry(names) if names else self._registry
+        for metric in registry.collect():
             lines.append(f"# HELP {metric.name} {metric.documentation}")
             lines.append(f"# TYPE {metric.name} {metric.type}")
             lines.extend(_line(metric, sample) for sample in _kept(metric))

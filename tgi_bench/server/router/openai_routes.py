@@ -36,7 +36,7 @@ class OpenAiRoutes:
         sequence, _ = await self._at.inference.generate(asked.prompts[0])
         return web.json_response(
             answers.chat(sequence),
-            headers=headers(asked.prompts[0], sequence, self._at.behaviour),
+            headers=self._headers(asked.prompts[0], sequence),
         )
 
     async def completions(self, request: web.Request) -> web.StreamResponse:
@@ -50,8 +50,12 @@ class OpenAiRoutes:
         slowest = max(sequences, key=lambda sequence: sequence.timing.total_ns)
         return web.json_response(
             answers.completion(sequences),
-            headers=headers(asked.prompts[0], slowest, self._at.behaviour),
+            headers=self._headers(asked.prompts[0], slowest),
         )
+
+    def _headers(self, prompt: GenerateRequest, sequence: Sequence) -> dict[str, str]:
+        at = self._at
+        return headers(prompt, sequence, at.behaviour, at.framing.compute_type)
 
     async def models(self, request: web.Request) -> web.StreamResponse:
         """GET /v1/models: the one model."""

@@ -23,9 +23,9 @@ class ServerRoutes:
         return web.Response()
 
     async def metrics(self, request: web.Request) -> web.StreamResponse:
-        """GET /metrics."""
+        """GET /metrics; `name[]`, as Prometheus' clients have it, asks for single ones."""
         return web.Response(
-            body=self._at.metrics.render(),
+            body=self._at.metrics.render(request.query.getall("name[]", [])),
             headers={"content-type": "text/plain; version=0.0.4; charset=utf-8"},
         )
 
@@ -35,7 +35,7 @@ class ServerRoutes:
 
 
 def server_info(at: Deployment) -> dict[str, object]:
-    """The fields of /info of this version, and `simulated`. null: not known of a simulation."""
+    """The fields of /info of this version, and `simulated` where it is. null: not known."""
     limits = at.config.limits
     input_name = "max_input_tokens" if at.behaviour.says_max_input_tokens else "max_input_length"
     told: dict[str, object] = {
@@ -50,9 +50,10 @@ def server_info(at: Deployment) -> dict[str, object]:
         "validation_workers": limits.validation_workers,
         "version": at.config.version_text,
         "sha": None,
-        "docker_label": "simulated",
-        "simulated": True,
+        "docker_label": at.config.engine.engine,
     }
+    if at.config.engine.simulated:
+        told["simulated"] = True
     if at.behaviour.info_names_limits:
         told |= {
             "model_dtype": at.info.dtype,
@@ -65,6 +66,6 @@ def server_info(at: Deployment) -> dict[str, object]:
     else:
         told |= {
             "max_client_batch_size": limits.max_client_batch_size,
-            "router": "simulated",
+            "router": at.config.engine.engine,
         }
     return told

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from tgi_bench.server.router.details import COMPUTE_TYPE
 from tgi_bench.server.router.waiting import NewToken
 
 KEEP_ALIVE_S = 15.0
@@ -18,9 +17,10 @@ KEEP_ALIVE_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Framing:
-    """prefix: what stands before an event's text: "data:" or "data: "."""
+    """prefix: what stands before an event's text: "data:" or "data: ". compute_type: the header."""
 
     prefix: bytes
+    compute_type: str
     keep_alive_s: float = KEEP_ALIVE_S
 
     @property
@@ -43,7 +43,7 @@ class EventWriter:
             headers={
                 "content-type": "text/event-stream",
                 "cache-control": "no-cache",
-                "x-compute-type": COMPUTE_TYPE,
+                "x-compute-type": framing.compute_type,
                 "x-compute-characters": str(characters),
                 "x-accel-buffering": "no",
             }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tgi_bench.errors import LaunchError
 from tgi_bench.server.behaviour import Behaviour
 from tgi_bench.server.config import RouterLimits
@@ -28,24 +30,45 @@ FALLBACK_TOTAL_TOKENS = 16000
 """Room of a running batch where neither the model nor the user says, at least."""
 
 
-async def batch_total_tokens(
-    client: ShardClient, behaviour: Behaviour, limits: RouterLimits, log: Log
-) -> int:
-    """Warm up; returns the room of a running batch in tokens.
+@dataclass(frozen=True, slots=True)
+class WarmUp:
+    """The warm-up of one deployment. padded: whether its engine pads prompts."""
 
-    A flash class says its room, and what the user asked for is ignored; a padded class
-    says nothing. Raises LaunchError where the warm-up fails, with the shards' reason.
-    """
-    if not behaviour.warms_up:
-        return _without_answer(limits)
-    log.info(ROUTER, "Warming up model")
-    try:
-        reply = await client.warmup(warmup_request(limits, behaviour))
-    except ShardCallError as failure:
-        raise LaunchError(f"the warm-up failed: {failure}") from failure
-    total = _total(reply, limits, log)
-    log.info(ROUTER, f"Setting max batch total tokens to {total}")
-    return total
+    client: ShardClient
+    behaviour: Behaviour
+    limits: RouterLimits
+    padded: bool
+
+    async def total_tokens(self, log: Log) -> int:
+        """Warm up; returns the room of a running batch in tokens.
+
+        A flash class says its room, and what the user asked for is ignored. A padded class says
+        nothing in TGI; where one does here, no more than that is used. Raises LaunchError where
+        the warm-up fails, with the shards' reason.
+        """
+        if not self.behaviour.warms_up:
+            return _without_answer(self.limits)
+        log.info(ROUTER, "Warming up model")
+        try:
+            reply = await self.client.warmup(warmup_request(self.limits, self.behaviour))
+        except ShardCallError as failure:
+            raise LaunchError(f"the warm-up failed: {failure}") from failure
+        total = self._total(reply, log)
+        log.info(ROUTER, f"Setting max batch total tokens to {total}")
+        return total
+
+    def _total(self, reply: WarmupReply, log: Log) -> int:
+        supported, asked = reply.max_supported_total_tokens, self.limits.max_batch_total_tokens
+        if supported is None:
+            log.warn(ROUTER, "Model does not support automatic max batch total tokens")
+            return _without_answer(self.limits)
+        if asked is None:
+            return supported
+        if self.padded:
+            return min(asked, supported)
+        log.warn(ROUTER, "`--max-batch-total-tokens` is deprecated for Flash Attention models.")
+        log.warn(ROUTER, f"Inferred max batch total tokens: {supported}")
+        return supported
 
 
 def warmup_request(limits: RouterLimits, behaviour: Behaviour) -> Warmup:
@@ -73,17 +96,6 @@ def warmup_request(limits: RouterLimits, behaviour: Behaviour) -> Warmup:
         max_prefill_tokens=limits.max_batch_prefill_tokens,
         max_total_tokens=limits.max_total_tokens,
     )
-
-
-def _total(reply: WarmupReply, limits: RouterLimits, log: Log) -> int:
-    supported = reply.max_supported_total_tokens
-    if supported is None:
-        log.warn(ROUTER, "Model does not support automatic max batch total tokens")
-        return _without_answer(limits)
-    if limits.max_batch_total_tokens is not None:
-        log.warn(ROUTER, "`--max-batch-total-tokens` is deprecated for Flash Attention models.")
-        log.warn(ROUTER, f"Inferred max batch total tokens: {supported}")
-    return supported
 
 
 def _without_answer(limits: RouterLimits) -> int:

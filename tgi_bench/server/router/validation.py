@@ -13,7 +13,7 @@ from tgi_bench.server.behaviour import Behaviour
 from tgi_bench.server.config import RouterLimits
 from tgi_bench.server.router.body import Fields
 from tgi_bench.server.router.failure import invalid
-from tgi_bench.server.tokenizer import Tokenizer
+from tgi_bench.torch_engine.text_tokenizer import TextTokenizer
 from tgi_bench.wire.messages import Stopping, TokenChoice
 
 
@@ -115,7 +115,7 @@ class Validator:
 
     limits: RouterLimits
     behaviour: Behaviour
-    tokenizer: Tokenizer
+    tokenizer: TextTokenizer
 
     def best_of(self, best_of: int | None) -> int:
         """The number of sequences asked for; raises RequestError beyond max_best_of."""
@@ -150,7 +150,7 @@ class Validator:
             )
         input_tokens, new_tokens = self._lengths(request)
         if parameters.grammar:
-            raise invalid("grammar is not supported")  # the simulated engine follows none
+            raise invalid("grammar is not supported")  # no engine here follows one
         return ValidRequest(
             inputs=request.inputs,
             input_tokens=input_tokens,

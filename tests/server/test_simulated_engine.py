@@ -11,7 +11,7 @@ from tgi_bench.estimate.roofline import decode_time, prefill_time
 from tgi_bench.server.behaviour import Behaviour
 from tgi_bench.server.config import EngineConfig, Version
 from tgi_bench.server.device import setup_of
-from tgi_bench.server.engine import Clock, SimulatedEngine
+from tgi_bench.server.simulated_engine import Clock, SimulatedEngine
 from tgi_bench.wire.messages import (
     Batch,
     CachedBatch,

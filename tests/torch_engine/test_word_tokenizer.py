@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tgi_bench.server.tokenizer import Tokenizer, TokenSpan
+from tgi_bench.torch_engine.text_tokenizer import TokenSpan
+from tgi_bench.torch_engine.word_tokenizer import WordTokenizer
 
-TOKENIZER = Tokenizer(250_880)
+TOKENIZER = WordTokenizer(250_880)
 
 
 @pytest.mark.parametrize(

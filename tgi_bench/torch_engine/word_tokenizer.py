@@ -1,4 +1,4 @@
-"""The simulated engine's tokenizer. It is no model's.
+"""A tokenizer that is no model's: of the simulated engine, and of random weights.
 
 A token is a word with the white space before it, or one punctuation mark with the white
 space before it; white space at the end of a text is a token. So the texts of a text's tokens
@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+
+from tgi_bench.torch_engine.text_tokenizer import TokenSpan
 
 _TOKEN = re.compile(r"\s*\w+|\s*[^\w\s]|\s+")
 _CONSONANTS = "bdfghjklmnprstvz"
@@ -21,23 +23,23 @@ _SYLLABLE_VALUES = {syllable: value for value, syllable in enumerate(_SYLLABLES)
 
 
 @dataclass(frozen=True, slots=True)
-class TokenSpan:
-    """One token of a text. start, stop: its place, in characters; text: what stands there."""
-
-    id: int
-    text: str
-    start: int
-    stop: int
-
-
-@dataclass(frozen=True, slots=True)
-class Tokenizer:
+class WordTokenizer:
     """Texts to tokens and token ids to texts.
 
     vocab: ids are 0 .. vocab - 1. Two texts may share an id; no two ids share a word.
     """
 
     vocab: int
+
+    @property
+    def special_ids(self) -> frozenset[int]:
+        """None: every token stands for a word."""
+        return frozenset()
+
+    @property
+    def end_ids(self) -> frozenset[int]:
+        """None: an answer ends at its length."""
+        return frozenset()
 
     def encode(self, text: str) -> tuple[TokenSpan, ...]:
         """The tokens of a text, in order; the empty text has none."""
@@ -49,6 +51,15 @@ class Tokenizer:
             # Words and single spaces, the form that generated prompts have: a split counts them.
             return len(text.split()) + text.endswith(" ")
         return sum(1 for _ in _TOKEN.finditer(text))
+
+    def ids(self, text: str, limit: int | None = None, special: bool = True) -> tuple[int, ...]:
+        """A prompt's token ids, the last `limit` of them; `special` changes nothing here."""
+        found = tuple(self._id(match.group()) for match in _TOKEN.finditer(text))
+        return found if limit is None else found[-limit:]
+
+    def text(self, ids: Sequence[int], skip_special: bool = False) -> str:
+        """The words of token ids, joined; none is special."""
+        return "".join(self.word(token_id) for token_id in ids)
 
     def word(self, token_id: int) -> str:
         """The text of a generated token: a space and syllables that spell the id.

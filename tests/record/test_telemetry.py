@@ -1,0 +1,310 @@
+"""Telemetry in run.db, which devices a deployment has, and what a sweep records around a trial."""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from tests.record import samples
+from tests.record.powercap import zone
+from tgi_bench.device_observation import (
+    Device,
+    DeviceKind,
+    DeviceSample,
+    Gauges,
+    Telemetry,
+    without_devices,
+)
+from tgi_bench.errors import ResultsError, RunFileError
+from tgi_bench.plan.plan import (
+    AttachOptions,
+    Deployment,
+    DockerOptions,
+    EmbeddedOptions,
+    HostOptions,
+    LauncherKind,
+    ProcessOptions,
+    TransformersOptions,
+)
+from tgi_bench.record import schema
+from tgi_bench.record.store import RunStore
+from tgi_bench.record.telemetry_choice import ELSEWHERE, SIMULATED, choice_of, own_devices
+from tgi_bench.record.telemetry_schema import TELEMETRY_TABLES
+from tgi_bench.record.telemetry_take import Take, Whose
+from tgi_bench.record.telemetry_watch import TelemetryWatch
+
+TRIAL, SECOND, THIRD = (t.trial_id for t in samples.plan().trials)
+ME = os.getpid()
+
+GPU = Device(0, DeviceKind.GPU, "NVIDIA L4", 24 << 30, 72_000, 72_000)
+CPU = Device(1, DeviceKind.CPU, "package-0", None, None, None)
+SEEN = Telemetry(
+    absent="",
+    period_ns=100_000_000,
+    cpu_ns=2_000_000,
+    wall_ns=10**9,
+    devices=(GPU, CPU),
+    samples=(
+        DeviceSample(0, 10**15, 70_125, 5 * 10**12, 1 << 33, 0.5, 1980, 6251, 61, 4, 0),
+        DeviceSample(1, 10**15 + 7, None, 12, None, None, None, None, None, None, None),
+        DeviceSample(0, 10**15 + 10**9, None, None, None, None, None, None, None, None, 2),
+    ),
+    began=(("tgi_batch_current_size", 0.0), ("tgi_queue_size", 0.0)),
+    ended=(("tgi_batch_current_size", 3.0), ("tgi_queue_size", 1.5)),
+)
+
+
+@contextmanager
+def stored(folder: Path) -> Iterator[RunStore]:
+    with RunStore.create(folder, samples.header()) as store:
+        yield store
+
+
+@pytest.mark.parametrize(
+    "seen", [SEEN, without_devices("no driver"), without_devices("", SEEN.began)]
+)
+def test_it_is_read_back_equal(tmp_path: Path, seen: Telemetry) -> None:
+    with stored(tmp_path) as store:
+        assert store.telemetry(TRIAL) is None
+        store.add_telemetry(TRIAL, 1, without_devices("an attempt that was cut off"))
+        store.add_telemetry(TRIAL, 2, seen)
+        with pytest.raises(ResultsError, match="could not be recorded"):
+            store.add_telemetry(TRIAL, 2, seen)
+    with RunStore.open(tmp_path, writable=False) as store:
+        assert store.telemetry(TRIAL) == seen
+        assert store.telemetry(samples.trial(2).trial_id) is None
+
+
+def test_a_value_of_another_format_is_damage(tmp_path: Path) -> None:
+    with stored(tmp_path) as store:
+        store.add_telemetry(TRIAL, 1, SEEN)
+    connection = sqlite3.connect(tmp_path / "run.db")
+    connection.execute("DROP TABLE server_gauges")
+    connection.commit()
+    connection.close()
+    with RunStore.open(tmp_path, False) as store, pytest.raises(RunFileError, match="is damaged"):
+        store.telemetry(TRIAL)
+
+
+def test_format_3_has_none_and_is_upgraded_by_a_writer(tmp_path: Path) -> None:
+    with stored(tmp_path):
+        pass
+    connection = sqlite3.connect(tmp_path / "run.db")
+    added = re.findall(r"CREATE (TABLE|VIEW) (\w+)", schema.MIGRATIONS[3])
+    assert ("TABLE", "telemetry_samples") in added
+    for kind, name in reversed(added):
+        connection.execute(f"DROP {kind} {name}")
+    connection.execute("PRAGMA user_version = 3")
+    connection.commit()
+    connection.close()
+    for writable in (False, True):
+        with RunStore.open(tmp_path, writable) as store:
+            assert store.telemetry(TRIAL) is None
+    with RunStore.open(tmp_path, writable=True) as store:
+        store.add_telemetry(TRIAL, 1, SEEN)
+        assert store.telemetry(TRIAL) == SEEN
+    assert schema.MIGRATIONS[3].startswith(TELEMETRY_TABLES)
+
+
+def deployment(launcher: LauncherKind, host: HostOptions, engine: str = "simulated") -> Deployment:
+    """num_shard 2."""
+    embedded = EmbeddedOptions(engine, "H100-SXM")
+    return replace(samples.deployment(), launcher=launcher, host=host, embedded=embedded)
+
+
+DOCKER, PROCESS = LauncherKind.DOCKER, LauncherKind.PROCESS
+ATTACH, EMBEDDED = LauncherKind.ATTACH, LauncherKind.EMBEDDED
+
+
+@pytest.mark.parametrize(
+    ("asked", "environ", "found"),
+    [
+        (deployment(EMBEDDED, None), {}, SIMULATED),
+        (
+            deployment(EMBEDDED, TransformersOptions(), "transformers"),
+            {},
+            (None, 2, Whose.CHILDREN),
+        ),
+        (
+            deployment(EMBEDDED, TransformersOptions("cpu"), "transformers"),
+            {},
+            ((), 1, Whose.CHILDREN),
+        ),
+        (
+            deployment(EMBEDDED, TransformersOptions(layer_split=True), "transformers"),
+            {"CUDA_VISIBLE_DEVICES": "0,1,2"},
+            (("0", "1", "2"), 1024, Whose.CHILDREN),
+        ),
+        (deployment(PROCESS, ProcessOptions()), {}, (None, 2, Whose.CHILDREN)),
+        (
+            deployment(PROCESS, ProcessOptions()),
+            {"CUDA_VISIBLE_DEVICES": "3, GPU-ab,x,1"},
+            (("3", "GPU-ab"), 2, Whose.CHILDREN),
+        ),
+        (
+            deployment(PROCESS, ProcessOptions()),
+            {"CUDA_VISIBLE_DEVICES": "-1"},
+            ((), 2, Whose.CHILDREN),
+        ),
+        (deployment(DOCKER, DockerOptions()), {}, (None, 2, Whose.CONTAINER)),
+        (deployment(DOCKER, DockerOptions(gpus="4")), {}, (None, 4, Whose.CONTAINER)),
+        (deployment(DOCKER, DockerOptions(gpus="all")), {}, (None, 2, Whose.CONTAINER)),
+        (deployment(DOCKER, DockerOptions(gpus="0")), {}, ((), 0, Whose.CONTAINER)),
+        (deployment(DOCKER, DockerOptions(gpus="0,3")), {}, (("0", "3"), 2, Whose.CONTAINER)),
+        (deployment(DOCKER, DockerOptions()), {"DOCKER_HOST": "tcp://10.0.0.1:2375"}, ELSEWHERE),
+        (
+            deployment(DOCKER, DockerOptions()),
+            {"DOCKER_HOST": "unix:///run/docker.sock"},
+            (None, 2, Whose.CONTAINER),
+        ),
+        (
+            deployment(ATTACH, AttachOptions("http://127.0.0.1:8080")),
+            {},
+            (None, 0, Whose.UNKNOWN),
+        ),
+        (deployment(ATTACH, AttachOptions("http://gpu-box:8080")), {}, ELSEWHERE),
+    ],
+)
+def test_which_devices_a_deployment_has(
+    asked: Deployment,
+    environ: dict[str, str],
+    found: str | tuple[tuple[str, ...] | None, int, Whose],
+) -> None:
+    expected: Take | str = found if isinstance(found, str) else Take(*found[:2], True, found[2], ME)
+    assert choice_of(asked, environ) == expected
+
+
+def test_devices_of_our_own_processes() -> None:
+    assert own_devices(1, {}) == Take(None, 1, True, Whose.CHILDREN, ME)
+    visible = {"CUDA_VISIBLE_DEVICES": "2"}
+    assert own_devices(1, visible).gpus == ("2",)
+    assert own_devices(1, visible, cpu_only=True).gpus == ()
+
+
+ON_CPU = own_devices(1, {}, cpu_only=True)
+
+
+@dataclass(slots=True)
+class Server:
+    """Says one size of its queue after the other, then nothing. asked: how often it was."""
+
+    sizes: list[float]
+    asked: int = 0
+
+    def __call__(self) -> Callable[[], Gauges]:
+        self.asked += 1
+        gauges = queue(self.sizes.pop(0)) if self.sizes else ()
+        return lambda: gauges
+
+
+def queue(size: float) -> Gauges:
+    return (("tgi_queue_size", size),)
+
+
+def test_a_sweep_records_what_happened_inside(tmp_path: Path) -> None:
+    powercap = tmp_path / "powercap"
+    powercap.mkdir()
+    counter = zone(powercap, "intel-rapl:0", "package-0") / "energy_uj"
+    watch = TelemetryWatch(powercap=powercap)
+    with stored(tmp_path) as store:
+        with watch.of(ON_CPU):
+            watch.ready()
+            with watch.during(store, TRIAL, 1):
+                watch.ready()  # a process of it was started anew
+                counter.write_text("7000\n")
+            with pytest.raises(ZeroDivisionError), watch.during(store, SECOND, 1):
+                raise ZeroDivisionError
+            with pytest.raises(KeyboardInterrupt), watch.during(store, SECOND, 2):
+                raise KeyboardInterrupt
+        for trial_id, first_mj in ((TRIAL, 0), (SECOND, 7)):
+            seen = store.telemetry(trial_id)
+            assert seen is not None
+            assert (seen.absent, seen.began, seen.ended) == ("", (), ())
+            assert [s.energy_mj for s in seen.samples][:: len(seen.samples) - 1] == [first_mj, 7]
+
+
+def test_a_server_is_asked_around_trials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server([1.0, 2.0, 3.0, 4.0, 5.0])
+    now_ns = [0]
+    monkeypatch.setattr("time.monotonic_ns", lambda: now_ns[0])
+    watch = TelemetryWatch(powercap=tmp_path)
+    with stored(tmp_path) as store:
+        with watch.of(SIMULATED), watch.serving(True, server):
+            with watch.during(store, TRIAL, 1):
+                assert server.asked == 1  # when it was ready
+            with watch.during(store, SECOND, 1):
+                assert server.asked == 2  # the end of one is the beginning of the next
+            now_ns[0] += 10**9
+            with watch.during(store, THIRD, 1):
+                assert server.asked == 4  # unless time has passed
+        assert server.asked == 5
+        for trial_id, began, ended in ((TRIAL, 1, 2), (SECOND, 2, 3), (THIRD, 4, 5)):
+            expected = without_devices(SIMULATED, queue(began), queue(ended))
+            assert store.telemetry(trial_id) == expected
+
+
+def test_a_server_without_metrics_is_asked_once(tmp_path: Path) -> None:
+    server = Server([])
+    watch = TelemetryWatch(powercap=tmp_path)
+    with stored(tmp_path) as store:
+        with watch.of(SIMULATED), watch.serving(True, server):
+            for trial_id in (TRIAL, SECOND):
+                with watch.during(store, trial_id, 1):
+                    pass
+        assert server.asked == 1
+        assert store.telemetry(SECOND) == without_devices(SIMULATED)
+
+
+def test_gauges_of_an_attempt_without_telemetry(tmp_path: Path) -> None:
+    with stored(tmp_path) as store, pytest.raises(KeyError):
+        store.add_end_gauges(TRIAL, 1, queue(1))
+
+
+def test_a_server_that_says_that_it_simulates(tmp_path: Path) -> None:
+    zone(tmp_path, "intel-rapl:0", "package-0")
+    watch = TelemetryWatch(powercap=tmp_path)
+    with stored(tmp_path) as store, watch.of(ON_CPU):
+        watch.ready(simulated=True)
+        with watch.during(store, TRIAL, 1):
+            pass
+        assert store.telemetry(TRIAL) == without_devices(SIMULATED)
+
+
+def test_a_machine_without_any_and_a_sampler_that_cannot_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tgi_bench.record.telemetry_take._DRIVERS", ())
+    with stored(tmp_path) as store:
+        watch = TelemetryWatch(powercap=tmp_path)
+        with watch.of(ON_CPU):
+            watch.ready()
+            with watch.during(store, TRIAL, 1):
+                pass
+        none = "this machine has no NVIDIA driver and no RAPL counter"
+        assert store.telemetry(TRIAL) == without_devices(none)
+        zone(tmp_path, "intel-rapl:0", "package-0")
+        watch = TelemetryWatch(program=(str(tmp_path / "none"),), powercap=tmp_path)
+        with watch.of(ON_CPU):
+            watch.ready()
+            with watch.during(store, TRIAL, 2):
+                pass
+        seen = store.telemetry(TRIAL)
+        assert seen is not None
+        assert seen.absent.startswith("the sampler could not be started: No such file")
+
+
+def test_turned_off_it_records_nothing(tmp_path: Path) -> None:
+    watch = TelemetryWatch(enabled=False)
+    server = Server([1.0])
+    with stored(tmp_path) as store, watch.of(ON_CPU), watch.serving(False, server):
+        with watch.during(store, TRIAL, 1):
+            pass
+        assert server.asked == 0
+        assert store.telemetry(TRIAL) is None

@@ -1,0 +1,46 @@
+"""What a run file sampled of devices, as the reports see it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tgi_bench.analysis.load_run import LoadSummary
+from tgi_bench.analysis.run import TrialSummary
+from tgi_bench.analysis.task_run import TaskSummary
+from tgi_bench.analysis.telemetry import Measured, TelemetrySummary, summarise_telemetry
+from tgi_bench.analysis.telemetry_measured import (
+    measured_batches,
+    measured_stages,
+    measured_tasks,
+)
+from tgi_bench.record.store import RunStore
+
+
+def telemetry_of(
+    store: RunStore,
+    trials: Sequence[TrialSummary],
+    loads: Sequence[LoadSummary],
+    tasks: Sequence[TaskSummary],
+) -> tuple[TelemetrySummary, ...]:
+    """A summary for each trial around which something was sampled, or for each part of it."""
+    return (
+        *(found for t in trials for found in _of_batches(store, t)),
+        *(f for load in loads for f in _of(store, load.trial.trial_id, measured_stages(load))),
+        *(f for task in tasks for f in _of(store, task.trial.trial_id, measured_tasks(task))),
+    )
+
+
+def _of_batches(store: RunStore, summary: TrialSummary) -> Iterator[TelemetrySummary]:
+    trial = summary.trial
+    seen = store.telemetry(trial.trial_id)
+    if seen is not None:
+        # Steps are read a second time, where there is something to lay beside them.
+        steps = store.observations(trial.trial_id) if seen.samples else ()
+        yield summarise_telemetry(seen, measured_batches(trial, steps))
+
+
+def _of(store: RunStore, trial_id: str, parts: Sequence[Measured]) -> Iterator[TelemetrySummary]:
+    seen = store.telemetry(trial_id)
+    if seen is not None:
+        for measured in parts or (Measured(trial_id, (), None),):
+            yield summarise_telemetry(seen, measured)

@@ -1,21 +1,16 @@
-"""config.json of known models: the rows of models.yaml again; and what is refused."""
+"""A config.json gives the shape that the table of models has, to the last parameter."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tgi_bench.errors import InputError
 from tgi_bench.estimate.config_json import parse
-from tgi_bench.estimate.model import ModelShape, model_shape, parameters
+from tgi_bench.estimate.model import model_shape, parameters
 
-Config = dict[str, object]
-
-LLAMA: Config = {
+LLAMA = {
     "model_type": "llama",
     "hidden_size": 4096,
     "intermediate_size": 14336,
@@ -25,14 +20,13 @@ LLAMA: Config = {
     "vocab_size": 128256,
     "tie_word_embeddings": False,
 }
-KNOWN: dict[str, Config] = {
+
+SAME = {
     "meta-llama/Meta-Llama-3-8B": LLAMA,
-    "meta-llama/Llama-2-13b": {
-        "model_type": "llama",
-        "hidden_size": 5120,
-        "intermediate_size": 13824,
-        "num_attention_heads": 40,
-        "num_hidden_layers": 40,
+    "h2oai/h2ogpt-4096-llama2-7b-chat": {
+        **LLAMA,
+        "intermediate_size": 11008,
+        "num_key_value_heads": None,
         "vocab_size": 32000,
     },
     "mistralai/Mistral-7B-v0.1": {**LLAMA, "model_type": "mistral", "vocab_size": 32000},
@@ -43,40 +37,70 @@ KNOWN: dict[str, Config] = {
         "num_local_experts": 8,
         "num_experts_per_tok": 2,
     },
-    "facebook/opt-6.7b": {
+    "facebook/opt-1.3b": {
         "model_type": "opt",
-        "hidden_size": 4096,
-        "ffn_dim": 16384,
+        "hidden_size": 2048,
+        "ffn_dim": 8192,
         "num_attention_heads": 32,
-        "num_hidden_layers": 32,
+        "num_hidden_layers": 24,
         "vocab_size": 50272,
         "max_position_embeddings": 2048,
-        "word_embed_proj_dim": 4096,
+        "word_embed_proj_dim": 2048,
         "do_layer_norm_before": True,
     },
     "bigscience/bloomz-7b1-mt": {
         "model_type": "bloom",
-        "hidden_size": 4096,
-        "n_head": 32,
+        "n_embed": 4096,
         "n_layer": 30,
+        "num_attention_heads": 32,
         "vocab_size": 250880,
     },
     "bigscience/bloom": {
         "model_type": "bloom",
-        "n_embed": 14336,
-        "num_attention_heads": 112,
+        "hidden_size": 14336,
         "n_layer": 70,
+        "n_head": 112,
         "vocab_size": 250880,
+    },
+    "bigcode-inference-benchmark GPT2-MHA": {
+        "model_type": "gpt2",
+        "n_embd": 2048,
+        "n_layer": 24,
+        "n_head": 16,
+        "n_positions": 2048,
+        "n_inner": None,
+        "vocab_size": 50258,
     },
     "bigcode/starcoder": {
         "model_type": "gpt_bigcode",
         "n_embd": 6144,
+        "n_layer": 40,
         "n_head": 48,
         "n_inner": 24576,
-        "n_layer": 40,
         "n_positions": 8192,
-        "vocab_size": 49152,
         "multi_query": True,
+        "vocab_size": 49152,
+    },
+    "tiiuae/falcon-7b": {
+        "model_type": "falcon",
+        "hidden_size": 4544,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 71,
+        "multi_query": True,
+        "parallel_attn": True,
+        "new_decoder_architecture": False,
+        "bias": False,
+        "alibi": False,
+        "vocab_size": 65024,
+    },
+    "tiiuae/falcon-40b": {
+        "model_type": "RefinedWeb",
+        "hidden_size": 8192,
+        "n_layer": 60,
+        "n_head": 128,
+        "n_head_kv": 8,
+        "new_decoder_architecture": True,
+        "vocab_size": 65024,
     },
     "EleutherAI/gpt-neox-20b": {
         "model_type": "gpt_neox",
@@ -87,115 +111,112 @@ KNOWN: dict[str, Config] = {
         "vocab_size": 50432,
         "tie_word_embeddings": False,
     },
-    "tiiuae/falcon-7b": {
-        "model_type": "falcon",
-        "hidden_size": 4544,
-        "num_attention_heads": 71,
-        "num_hidden_layers": 32,
-        "vocab_size": 65024,
-        "multi_query": True,
-        "parallel_attn": True,
-        "bias": False,
-        "alibi": False,
-    },
-    "tiiuae/falcon-40b": {
-        "model_type": "falcon",
-        "hidden_size": 8192,
-        "num_attention_heads": 128,
-        "num_kv_heads": 8,
-        "num_hidden_layers": 60,
-        "vocab_size": 65024,
-        "new_decoder_architecture": True,
-    },
 }
 
 
-def shape_from_config(name: str, text: str) -> ModelShape:
-    return parse(text, name, name).shape
-
-
-@pytest.mark.parametrize("name", sorted(KNOWN))
-def test_a_config_gives_the_table_s_row(name: str) -> None:
-    shape = shape_from_config(name, json.dumps(KNOWN[name]))
+@pytest.mark.parametrize("name", SAME)
+def test_a_config_is_the_row_of_its_model(name: str) -> None:
+    found = parse(json.dumps(SAME[name]), "config.json", name)
     row = model_shape(name)
-    assert parameters(shape) == parameters(row)
-    assert dataclasses.replace(shape, positional=row.positional) == row
-
-
-def test_gpt2_and_qwen2_by_hand() -> None:
-    """GPT-2 has 124,439,808 parameters and Qwen2-0.5B 494,032,768, as is well known."""
-    gpt2 = {
-        "model_type": "gpt2",
-        "n_embd": 768,
-        "n_head": 12,
-        "n_layer": 12,
-        "n_inner": None,
-        "n_positions": 1024,
-        "vocab_size": 50257,
-    }
-    assert parameters(shape_from_config("gpt2", json.dumps(gpt2))) == 124439808
-    qwen2 = {
-        "model_type": "qwen2",
-        "hidden_size": 896,
-        "intermediate_size": 4864,
-        "num_attention_heads": 14,
-        "num_hidden_layers": 24,
-        "num_key_value_heads": 2,
-        "vocab_size": 151936,
-        "tie_word_embeddings": True,
-    }
-    assert parameters(shape_from_config("qwen", json.dumps(qwen2))) == 494032768
-
-
-@pytest.mark.parametrize("name", sorted(KNOWN))
-def test_a_known_kind_leaves_no_doubt(name: str) -> None:
-    assert parse(json.dumps(KNOWN[name]), "config.json", name).doubt == ""
-    other = {**LLAMA, "model_type": "another"}
-    assert "another" in parse(json.dumps(other), "config.json", name).doubt
+    assert found.doubt == ""
+    assert parameters(found.shape) == parameters(row)
+    for field in ("layers", "hidden", "ffn", "heads", "kv_heads", "head_dim", "vocab", "padded"):
+        assert getattr(found.shape, field) == getattr(row, field), field
+    assert found.shape.parallel_residual == row.parallel_residual
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("config", "count"),
     [
-        {"model_type": None},
-        {"hidden_size": None},
-        {"hidden_size": -4096},
-        {"hidden_size": 10**9},
-        {"hidden_size": "4096"},
-        {"hidden_size": True},
-        {"hidden_size": 4096.0},
-        {"num_attention_heads": 30},
-        {"num_key_value_heads": 5},
-        {"tie_word_embeddings": "no"},
-        {"model_type": "mixtral", "num_local_experts": 2, "num_experts_per_tok": 3},
+        # Qwen/Qwen2-7B and Qwen/Qwen3-8B by their model cards' checkpoints.
+        (
+            {
+                "model_type": "qwen2",
+                "hidden_size": 3584,
+                "intermediate_size": 18944,
+                "num_attention_heads": 28,
+                "num_hidden_layers": 28,
+                "num_key_value_heads": 4,
+                "vocab_size": 152064,
+            },
+            7_615_616_512,
+        ),
+        (
+            {
+                "model_type": "qwen3",
+                "hidden_size": 4096,
+                "head_dim": 128,
+                "intermediate_size": 12288,
+                "num_attention_heads": 32,
+                "num_hidden_layers": 36,
+                "num_key_value_heads": 8,
+                "vocab_size": 151936,
+            },
+            8_190_735_360,
+        ),
+        # google/gemma-7b: heads wider than hidden / heads, tied.
+        (
+            {
+                "model_type": "gemma",
+                "hidden_size": 3072,
+                "head_dim": 256,
+                "intermediate_size": 24576,
+                "num_attention_heads": 16,
+                "num_hidden_layers": 28,
+                "num_key_value_heads": 16,
+                "vocab_size": 256000,
+            },
+            8_537_680_896,
+        ),
     ],
 )
-def test_a_bad_config_is_refused_in_one_sentence(change: Config) -> None:
-    with pytest.raises(InputError, match=r"my/config\.json") as caught:
-        shape_from_config("my/config.json", json.dumps({**LLAMA, **change}))
-    assert "\n" not in str(caught.value)
+def test_counts_of_checkpoints(config: dict[str, object], count: int) -> None:
+    assert parameters(parse(json.dumps(config), "config.json", "m").shape) == count
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "3", "null", "\x00\xff", "[" * 100_000])
-def test_what_is_no_config_is_refused(text: str) -> None:
-    with pytest.raises(InputError, match=r"my\.json is not"):
-        shape_from_config("my.json", text)
+def test_the_text_part_of_a_model_of_several() -> None:
+    whole = {"model_type": "llava", "text_config": LLAMA}
+    assert parse(json.dumps(whole), "c", "m").shape.layers == 32
 
 
-KINDS = sorted({str(config["model_type"]) for config in KNOWN.values()} | {"gpt2", "qwen2", "x"})
+def test_an_unknown_architecture_is_read_as_llama_with_a_doubt() -> None:
+    found = parse(json.dumps({**LLAMA, "model_type": "newest"}), "config.json", "m")
+    assert found.shape.gated_mlp
+    assert "model_type 'newest' is not known: read as Llama's architecture" in found.doubt
 
 
-@given(
-    st.sampled_from(KINDS),
-    st.dictionaries(
-        st.sampled_from(sorted({key for config in KNOWN.values() for key in config})),
-        st.none() | st.booleans() | st.integers(-2, 5000) | st.floats() | st.text(max_size=3),
-    ),
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is not JSON"),
+        ("{", "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
+        ("[]", "holds no object"),
+        ("{}", "has no model_type"),
+        ('{"model_type": 3}', "has no model_type"),
+        (json.dumps({**LLAMA, "hidden_size": -4096}), "hidden_size is -4096; it must be from 1"),
+        (json.dumps({**LLAMA, "hidden_size": 0}), "hidden_size is 0; it must be from 1"),
+        (json.dumps({**LLAMA, "vocab_size": 10**40}), "a number of many digits; it must be"),
+        (json.dumps({**LLAMA, "vocab_size": 1.5}), "vocab_size is 1.5, not an integer"),
+        (json.dumps({**LLAMA, "num_hidden_layers": True}), "True, not an integer"),
+        (json.dumps({**LLAMA, "num_hidden_layers": None}), "has no num_hidden_layers or n_layer"),
+        (json.dumps({**LLAMA, "hidden_size": 4097}), "32 heads do not divide hidden_size 4097"),
+        (json.dumps({**LLAMA, "num_key_value_heads": 5}), "5 KV heads do not divide the 32"),
+        (json.dumps({**LLAMA, "num_key_value_heads": 64}), "64 KV heads do not divide the 32"),
+        (json.dumps({**LLAMA, "num_experts_per_tok": 2}), "2 experts a token, but 1 in all"),
+        (json.dumps({**LLAMA, "tie_word_embeddings": "no"}), "not true or false"),
+        ('{"model_type": "llama", "hidden_size": NaN}', "is not JSON: NaN"),
+        ('{"model_type": "tree"}', "model_type 'tree' is not known, and it cannot be read as"),
+        (
+            json.dumps({**SAME["facebook/opt-1.3b"], "word_embed_proj_dim": 512}),
+            "embedding of another size",
+        ),
+    ],
 )
-def test_any_config_is_a_shape_or_an_input_error(kind: str, values: Config) -> None:
-    try:
-        shape = shape_from_config("x", json.dumps({**values, "model_type": kind}))
-    except InputError:
-        return
-    assert parameters(shape) > 0
-    assert shape.heads % shape.kv_heads == 0
+def test_a_damaged_config_is_one_sentence(text: str, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse(text, "a/config.json", "m")
+    said = str(caught.value)
+    assert message in said
+    assert said.startswith("a/config.json")
+    assert "\n" not in said

@@ -6,11 +6,14 @@ import os
 import stat
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tgi_bench.errors import InputError, one_line
-from tgi_bench.plan.experiment import Experiment
-from tgi_bench.plan.matrix import idle_skips
-from tgi_bench.plan.plan import Plan
+
+if TYPE_CHECKING:
+    # `read_text` is for commands without an experiment too, which do not wait for pydantic.
+    from tgi_bench.plan.experiment import Experiment
+    from tgi_bench.plan.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +104,8 @@ def _bytes(file: Path, name: str, most: int) -> bytes:
 
 def idle_skip_notes(experiment: Experiment) -> tuple[str, ...]:
     """A line for each skip entry that leaves out nothing of what is listed."""
+    from tgi_bench.plan.matrix import idle_skips
+
     return tuple(
         f"skip entry {number} matches no combination" for number in idle_skips(experiment.server)
     )

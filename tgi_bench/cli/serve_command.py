@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from tgi_bench.errors import InputError
 from tgi_bench.estimate.accelerator import accelerator
+from tgi_bench.estimate.constants import UNCALIBRATED, Constants
 from tgi_bench.estimate.model import model_names, model_shape
 from tgi_bench.plan.launcher_args import (
     NEWEST,
@@ -21,6 +22,7 @@ from tgi_bench.plan.launcher_args import (
     parse_version,
     unknown_behaviour,
 )
+from tgi_bench.report.estimated_stack import tgi_stack
 from tgi_bench.server.config import EngineConfig, RouterLimits, ServerConfig
 
 LOCAL = "127.0.0.1"
@@ -34,11 +36,16 @@ max_total_tokens from it: the simulated engine has no such limit."""
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """The options that are the embedded server's own. tgi_version: None is the newest known."""
+    """The options that are the embedded server's own. tgi_version: None is the newest known.
+
+    calibration: a file, or a published one's stack; None: uncalibrated.
+    """
 
     tgi_version: str | None
     engine: str
     accelerator: str
+    calibration: str | None = None
+    visible_devices: int = 1
 
 
 def run(options: EngineOptions, arguments: Sequence[str], environ: Mapping[str, str]) -> int:
@@ -121,7 +128,20 @@ def _engine(options: EngineOptions, reader: _Reader) -> EngineConfig:
         quantize=reader.optional_text("quantize"),
         dtype=reader.optional_text("dtype"),
         memory_fraction=reader.number("cuda_memory_fraction", 1.0),
+        constants=_constants(options),
+        visible_devices=options.visible_devices,
     )
+
+
+def _constants(options: EngineOptions) -> Constants:
+    """Those of the calibration; raises InputError for an unknown one."""
+    if options.calibration is None:
+        return UNCALIBRATED
+    from tgi_bench.cli.calibration_choice import chooser
+
+    stack = tgi_stack(options.tgi_version or NEWEST)
+    calibration = chooser(options.calibration)(options.accelerator, stack)
+    return UNCALIBRATED if calibration is None else calibration.constants
 
 
 def _limits(reader: _Reader) -> RouterLimits:

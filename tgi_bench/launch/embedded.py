@@ -11,7 +11,7 @@ from tgi_bench.launch.endpoint import LaunchOptions, RunningServer
 from tgi_bench.launch.log import listening_on
 from tgi_bench.launch.ready_process import Program, running
 from tgi_bench.launch.sockets import socket_folder
-from tgi_bench.plan.plan import Deployment
+from tgi_bench.plan.plan import Deployment, HostOptions, SimulatedOptions
 from tgi_bench.plan.server_command import Reach, server_arguments
 
 _HOSTNAME = "127.0.0.1"
@@ -45,8 +45,21 @@ def command_of(deployment: Deployment, stem: Path) -> tuple[str, ...]:
         deployment.embedded.engine,
         "--accelerator",
         deployment.embedded.accelerator,
+        *_simulated(deployment.host),
         *server_arguments(deployment, Reach(_HOSTNAME, 0, str(stem)), in_image=False),
     )
+
+
+def _simulated(host: HostOptions) -> tuple[str, ...]:
+    """The options that are given where they are not the defaults."""
+    if not isinstance(host, SimulatedOptions):
+        return ()
+    words: tuple[str, ...] = ()
+    if host.calibration is not None:
+        words = ("--calibration", host.calibration)
+    if host.visible_devices > 1:
+        words += ("--visible-devices", str(host.visible_devices))
+    return words
 
 
 def _url(lines: Sequence[str]) -> str | None:

@@ -37,6 +37,7 @@ from tgi_bench.plan.plan import (
     Override,
     Plan,
     ProcessOptions,
+    SimulatedOptions,
     Timeouts,
 )
 
@@ -182,7 +183,10 @@ def _host(server: ServerKeys) -> HostOptions:
         case LauncherKind.ATTACH:
             return AttachOptions(server.url or "", server.sockets, server.verify_tls)
         case LauncherKind.EMBEDDED:
-            return None
+            simulated = server.embedded
+            options = SimulatedOptions(simulated.calibration, simulated.visible_devices)
+            # A deployment without them is, and its digest, what it was before there were any.
+            return None if options == SimulatedOptions() else options
 
 
 def _trials(batches: BatchKeys, deployments: Sequence[Deployment]) -> tuple[BatchTrial, ...]:

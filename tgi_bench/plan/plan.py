@@ -99,8 +99,21 @@ class AttachOptions:
         return not isinstance(host, AttachOptions) or host.verify_tls
 
 
-HostOptions = DockerOptions | ProcessOptions | AttachOptions | None
-"""What the launcher needs to know; None for `embedded`."""
+@dataclass(frozen=True, slots=True)
+class SimulatedOptions:
+    """What the embedded server's simulated engine computes with, beside its accelerator.
+
+    calibration: a published one's name (its stack), or a file's path; None: uncalibrated.
+    visible_devices: GPUs that it is to simulate seeing: with num_shard 1 a model of TGI's padded
+    class is then split over them, each holding some layers, as transformers' device_map does.
+    """
+
+    calibration: str | None = None
+    visible_devices: int = 1
+
+
+HostOptions = DockerOptions | ProcessOptions | AttachOptions | SimulatedOptions | None
+"""What the launcher needs to know; None for `embedded` as it is by default."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from tgi_bench.plan.plan import (
     Plan,
     ProcessOptions,
     Sampling,
+    SimulatedOptions,
     Timeouts,
 )
 from tgi_bench.record import load_trial_json
@@ -124,7 +125,7 @@ def _select_deployments(connection: sqlite3.Connection) -> tuple[Deployment, ...
 
 
 def _host(launcher: LauncherKind, said: dict[str, Any] | None) -> HostOptions:
-    """The options that `asdict` made; None for `embedded`, and where an imported run has none."""
+    """The options that `asdict` made; None for `embedded` by default, and for an imported run."""
     match launcher:
         case LauncherKind.DOCKER if said is not None:
             volumes = tuple(said.get("volumes", ()))
@@ -134,6 +135,8 @@ def _host(launcher: LauncherKind, said: dict[str, Any] | None) -> HostOptions:
             return ProcessOptions(tuple(said.get("command", ())))
         case LauncherKind.ATTACH if said is not None:
             return AttachOptions(**said)
+        case LauncherKind.EMBEDDED if said is not None:
+            return SimulatedOptions(**said)
         case _:
             return None
 

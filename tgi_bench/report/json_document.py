@@ -2,8 +2,8 @@
 
 Units stand in the names; an undefined figure is null. Top level: schema, schema_version,
 run_id, origin, finished, experiment, model, digest, overrides, environment, verdict,
-deployments, trials, loads, floors, entries. A key that is added raises no version; one that changes
-or goes does.
+deployments, trials, loads, floors, entries, estimates, calibrations. A key that is added raises no
+version; one that changes or goes does.
 
 History of schema_version:
     1  the first.
@@ -19,6 +19,10 @@ the answer of its search (null without one). A figure is an object of value, low
 of its 95 % bootstrap confidence interval (null where too few samples give none). floors: the load
 client's own error on this machine. entries: of an imported table that is not of TGI's steps; a
 value's unit ends the name of its metric.
+
+estimates: two objects for each figure that is estimated, of uncalibrated and of calibrated
+constants; the second only where a calibration is known. observed_s is the run's own figure, whose
+observed_kind is "measured" or "simulated"; error is (estimated - observed) / observed.
 """
 
 from __future__ import annotations
@@ -33,6 +37,7 @@ from tgi_bench.analysis.run import (
     TrialSummary,
     Verdict,
 )
+from tgi_bench.report.estimated_documents import estimates_json
 from tgi_bench.report.load_documents import Json, floor, load
 from tgi_bench.report.table_page import entry_json
 
@@ -59,6 +64,7 @@ def as_json(run: Run) -> str:
         "loads": [load(summary) for summary in run.loads],
         "floors": [floor(measured) for measured in run.floors],
         "entries": [entry_json(entry) for entry in run.entries],
+        **estimates_json(run),
     }
     return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tgi_bench.estimate.constants import UNCALIBRATED, Constants
+
 Version = tuple[int, int, int]
 
 
@@ -13,6 +15,8 @@ class EngineConfig:
 
     accelerator: a row of the estimate's table. quantize, dtype: None is the engine's default.
     memory_fraction: the share of the device's memory that the server may take.
+    constants: a calibration's, where one was given. visible_devices: as Setup.split_devices where
+    num_shard is 1 and the model is of the padded class.
     """
 
     engine: str
@@ -22,6 +26,8 @@ class EngineConfig:
     quantize: str | None
     dtype: str | None
     memory_fraction: float
+    constants: Constants = UNCALIBRATED
+    visible_devices: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,10 +84,22 @@ def test_estimates_beside_measurements_in_restructured_text(
 
 
 @pytest.mark.parametrize("name", ["h2ogpt.md", TGI])
-def test_a_run_without_estimates_has_no_restructured_text(
+def test_every_table_is_estimated_in_restructured_text(
     tgi_bench: CommandLine, tmp_path: Path, name: str
 ) -> None:
     run_dir, _ = _imported(tgi_bench, _published(name), tmp_path)
+    ended = tgi_bench("report", run_dir, "--format", "rst")
+    assert ended.code == 0, ended
+    assert "Estimated beside measured\n-------------------------\n" in ended.stdout
+
+
+def test_a_run_that_nothing_is_estimated_of_has_no_restructured_text(
+    tgi_bench: CommandLine, tmp_path: Path
+) -> None:
+    page = tmp_path / "page.md"
+    text = _published(TGI).read_text(encoding="utf-8")
+    page.write_text(text.replace("bigscience/bloomz-7b1-mt", "org/unknown"), encoding="utf-8")
+    run_dir, _ = _imported(tgi_bench, page, tmp_path)
     assert "use --format md" in tgi_bench.refused("report", run_dir, "--format", "rst")
 
 

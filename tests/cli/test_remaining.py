@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.analysis.samples import deployment, plan, trial
-from tgi_bench.cli.estimates import TrialEstimate
+from tgi_bench.cli.estimates import TrialEstimate, TrialTimes
 from tgi_bench.cli.remaining import Remaining
 from tgi_bench.plan.load_trial import ClosedLoop, Extent, Fixed, LoadTrial, Spoken, Workload
 from tgi_bench.plan.plan import BatchTrial, Plan
@@ -18,7 +18,8 @@ PLAN: Plan = plan([SERVER], TRIALS)
 
 
 def estimate(total_s: float, obstacle: str = "") -> TrialEstimate:
-    return TrialEstimate(0.01, 0.01, total_s, 1e9, obstacle)
+    times = TrialTimes(0.01, "compute", 0.01, "host", total_s)
+    return TrialEstimate(times, None, 1e9, obstacle)
 
 
 def estimates(*totals: TrialEstimate) -> dict[str, TrialEstimate]:

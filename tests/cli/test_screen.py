@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from tests.analysis.samples import OK, deployment, facts, plan, run, trial
-from tgi_bench.cli.estimates import TrialEstimate
+from tgi_bench.cli.estimates import TrialEstimate, TrialTimes
 from tgi_bench.cli.screen import LiveScreen, PlainLines, fitting, latencies
 from tgi_bench.errors import LaunchError
 from tgi_bench.observation import Outcome, TrialEnd
@@ -19,7 +19,10 @@ from tgi_bench.observation import Outcome, TrialEnd
 ONE, TWO = deployment(1), deployment(2)
 TRIALS = tuple(trial(server, size) for server in (ONE, TWO) for size in (1, 2, 4, 8, 16))
 PLAN = plan([ONE, TWO], TRIALS)
-ESTIMATES = {t.trial_id: TrialEstimate(0.05, 0.02, 2.0, 1e9, "") for t in TRIALS}
+ESTIMATES = {
+    t.trial_id: TrialEstimate(TrialTimes(0.05, "compute", 0.02, "host", 2.0), None, 1e9, "")
+    for t in TRIALS
+}
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -183,7 +186,8 @@ def test_no_line_on_a_narrow_terminal_is_broken(clock: list[int]) -> None:
 @pytest.mark.parametrize(("total_s", "said"), [(0.0, False), (0.001, False), (2.0, True)])
 def test_next_to_no_time_left_is_not_said(clock: list[int], total_s: float, said: bool) -> None:
     output = io.StringIO()
-    known = {t.trial_id: TrialEstimate(0.0, 0.0, total_s, 1e9, "") for t in TRIALS}
+    times = TrialTimes(0.0, "compute", 0.0, "host", total_s)
+    known = {t.trial_id: TrialEstimate(times, None, 1e9, "") for t in TRIALS}
     lines = PlainLines(Console(file=output, width=200), PLAN, known, 0)
     lines.trial_ended(TRIALS[0], TrialEnd(Outcome.SKIPPED, "because"))
     assert (" left)" in output.getvalue()) is said

@@ -12,8 +12,11 @@ import click
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """What was typed. tgi_version: None is the newest known. From `device` on: read by the engine
-    `transformers`."""
+    """What was typed. tgi_version: None is the newest known.
+
+    device to layer_split: read by the engine `transformers`; accelerator, calibration (a file, or a
+    published one's stack; None: uncalibrated) and visible_devices by `simulated`.
+    """
 
     tgi_version: str | None
     engine: str
@@ -22,6 +25,8 @@ class EngineOptions:
     random_weights: bool = False
     weights_seed: int = 0
     layer_split: bool = False
+    calibration: str | None = None
+    visible_devices: int = 1
 
 
 _OPTIONS = (
@@ -37,6 +42,18 @@ _OPTIONS = (
         default="A100-40GB-SXM",
         show_default=True,
         help="Whose time and memory the simulated engine takes.",
+    ),
+    click.option(
+        "--calibration",
+        metavar="FILE|NAME",
+        help="Its fitted constants: of `tgi-bench calibrate`, or a published one's stack.",
+    ),
+    click.option(
+        "--visible-devices",
+        type=click.IntRange(1, 1024),
+        default=1,
+        show_default=True,
+        help="GPUs that a model of num_shard 1 is split over, where TGI does so.",
     ),
     click.option(
         "--device",

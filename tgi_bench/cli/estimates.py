@@ -9,10 +9,18 @@ from typing import TYPE_CHECKING
 from tgi_bench.errors import InputError
 from tgi_bench.plan.lengths import mean_tokens
 from tgi_bench.plan.load_trial import ClosedLoop, Find, LoadTrial, OpenLoop
-from tgi_bench.plan.plan import BatchTrial, Deployment, Engine, LauncherKind, Plan
+from tgi_bench.plan.plan import (
+    BatchTrial,
+    Deployment,
+    Engine,
+    LauncherKind,
+    Plan,
+    SimulatedOptions,
+)
 
 if TYPE_CHECKING:
     # A load of a duration waits for none of it: each function imports what it computes with.
+    from tgi_bench.estimate.calibration import Calibration
     from tgi_bench.estimate.setup import Setup
 
 MEMORY = "memory"
@@ -26,20 +34,37 @@ _PREFILL_TOKENS = 4096  # the launcher's default of max_batch_prefill_tokens, or
 
 
 @dataclass(frozen=True, slots=True)
+class TrialTimes:
+    """prefill_s, decode_s: one step of each; the decode figures are None where there is no step.
+
+    total_s: all warm-ups and runs; what a trial that does not fit would take if it did.
+    """
+
+    prefill_s: float
+    prefill_bound: str
+    decode_s: float | None
+    decode_bound: str | None
+    total_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class TrialEstimate:
     """One trial on the accelerator that the experiment names.
 
-    prefill_s, decode_s: one step of each; decode_s is None where there is no decode step.
-    total_s: all warm-ups and runs; what a trial that does not fit would take if it did.
+    times: uncalibrated. calibrated: None where there is no calibration for it.
     bytes_per_device: at the step that needs most, a KV pool's unused part left out.
     obstacle: why it does not fit; empty where it does.
     """
 
-    prefill_s: float
-    decode_s: float | None
-    total_s: float
+    times: TrialTimes
+    calibrated: TrialTimes | None
     bytes_per_device: float
     obstacle: str
+
+    @property
+    def total_s(self) -> float:
+        """The calibrated one where there is one."""
+        return (self.calibrated or self.times).total_s
 
     @property
     def fits(self) -> bool:
@@ -48,35 +73,69 @@ class TrialEstimate:
 
 
 def setup_of(deployment: Deployment) -> Setup:
-    """What is estimated for a deployment; InputError for an unknown model or accelerator."""
-    from tgi_bench.estimate.accelerator import accelerator
-    from tgi_bench.estimate.model import model_shape
-    from tgi_bench.estimate.setup import Setup
+    """What is estimated for a deployment, uncalibrated.
 
-    dtype = deployment.argument("dtype")
-    return Setup(
-        model=model_shape(deployment.model),
-        accelerator=accelerator(deployment.embedded.accelerator),
-        num_shard=deployment.num_shard,
-        quantize=deployment.quantize,
-        dtype=dtype if isinstance(dtype, str) else "float16",
-    )
+    InputError for an unknown model, accelerator or calibration.
+    """
+    from tgi_bench.report.estimated_setups import planned_setup
+
+    return planned_setup(deployment).setup
 
 
-def estimate(deployment: Deployment, trial: BatchTrial) -> TrialEstimate:
-    """The estimate of one trial; InputError as `setup_of`."""
+def calibration_of(deployment: Deployment) -> Calibration | None:
+    """The one that its embedded server computes with; else the published one of its stack.
+
+    None where there is none, and for an embedded server that is to compute without.
+    InputError for an unknown one, or a file that cannot be read.
+    """
+    from tgi_bench.cli.calibration_choice import chooser
+    from tgi_bench.report.estimated_setups import stack_name
+
+    word = None
+    if deployment.launcher is LauncherKind.EMBEDDED:
+        host = deployment.host
+        word = host.calibration if isinstance(host, SimulatedOptions) else None
+        if word is None:
+            return None
+    return chooser(word)(deployment.embedded.accelerator, stack_name(deployment))
+
+
+@dataclass(frozen=True, slots=True)
+class _Server:
+    """A deployment with what is computed once for all of its trials."""
+
+    deployment: Deployment
+    setup: Setup
+    calibration: Calibration | None
+
+
+def _estimate(server: _Server, trial: BatchTrial) -> TrialEstimate:
     from tgi_bench.estimate.memory import prefill_memory
-    from tgi_bench.estimate.roofline import decode_time, generate_time_s, prefill_time
 
-    setup = setup_of(deployment)
+    setup, calibration = server.setup, server.calibration
     batch, prompt, new = trial.batch_size, trial.sequence_length, trial.decode_length
     need = prefill_memory(setup, batch, prompt, new)
     return TrialEstimate(
-        prefill_s=prefill_time(setup, batch, prompt).total_s,
-        decode_s=decode_time(setup, batch, prompt + new - 1).total_s if new > 1 else None,
-        total_s=(trial.warmups + trial.runs) * generate_time_s(setup, batch, prompt, new),
+        times=_times(setup, trial),
+        calibrated=None if calibration is None else _times(calibration.applied(setup), trial),
         bytes_per_device=need.total_bytes,
-        obstacle=_obstacle(deployment, setup, trial),
+        obstacle=_obstacle(server.deployment, setup, trial),
+    )
+
+
+def _times(setup: Setup, trial: BatchTrial) -> TrialTimes:
+    from tgi_bench.estimate.roofline import decode_time, prefill_time
+    from tgi_bench.report.estimated_figures import Sizes, generate_s
+
+    batch, prompt, new = trial.batch_size, trial.sequence_length, trial.decode_length
+    prefill = prefill_time(setup, batch, prompt)
+    decode = decode_time(setup, batch, prompt + new - 1) if new > 1 else None
+    return TrialTimes(
+        prefill_s=prefill.total_s,
+        prefill_bound=prefill.bound,
+        decode_s=None if decode is None else decode.total_s,
+        decode_bound=None if decode is None else decode.bound,
+        total_s=(trial.warmups + trial.runs) * generate_s(setup, Sizes(batch, prompt, new)),
     )
 
 
@@ -108,13 +167,43 @@ def _obstacle(deployment: Deployment, setup: Setup, trial: BatchTrial) -> str:
 
 def estimates(plan: Plan) -> dict[str, TrialEstimate]:
     """By trial_id, for each trial that can be estimated; others are left out."""
-    known: dict[str, TrialEstimate] = {}
-    for trial in plan.trials:
+    servers: dict[str, _Server] = {}
+    for deployment in plan.deployments:
         try:
-            known[trial.trial_id] = estimate(plan.deployment(trial.deployment_id), trial)
+            servers[deployment.deployment_id] = _Server(
+                deployment, setup_of(deployment), calibration_of(deployment)
+            )
         except InputError:
             continue  # a model or accelerator outside the table: `plan` says which
+    known: dict[str, TrialEstimate] = {}
+    for trial in plan.trials:
+        if trial.deployment_id in servers:
+            try:
+                known[trial.trial_id] = _estimate(servers[trial.deployment_id], trial)
+            except InputError:
+                continue  # sizes beyond what is estimated
     return known
+
+
+def calibration_sentences(plan: Plan) -> tuple[str, ...]:
+    """Where the calibrated figures come from, and where constants are another stack's."""
+    from tgi_bench.report.estimated_setups import stack_name
+    from tgi_bench.report.estimated_stack import provenance
+
+    sentences: dict[str, None] = {}
+    for deployment in plan.deployments:
+        try:
+            calibration = calibration_of(deployment)
+        except InputError:
+            continue  # `why_unknown` says it
+        if calibration is None:
+            continue
+        sentences[provenance(calibration)] = None
+        accelerator = deployment.embedded.accelerator
+        strange = calibration.strangeness(accelerator, stack_name(deployment))
+        if strange is not None:
+            sentences[f"NOT OF THIS STACK: {strange}."] = None
+    return tuple(sentences)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +284,7 @@ def why_unknown(plan: Plan) -> tuple[tuple[str, bool], ...]:
     for deployment in plan.deployments:
         try:
             setup_of(deployment)
+            calibration_of(deployment)
         except InputError as error:
             reasons[str(error), deployment.simulated] = None
     return tuple(reasons)
@@ -205,6 +295,7 @@ def require_for_embedded(plan: Plan) -> None:
     for deployment in plan.deployments:
         if deployment.simulated:
             setup_of(deployment)
+            calibration_of(deployment)
         elif deployment.launcher is LauncherKind.EMBEDDED:
             from tgi_bench.torch_engine.extra import require_extra
 

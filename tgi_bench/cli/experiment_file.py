@@ -6,12 +6,14 @@ import os
 import stat
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tgi_bench.errors import InputError, one_line
-from tgi_bench.plan.experiment import AnyExperiment, Experiment
-from tgi_bench.plan.matrix import idle_skips
-from tgi_bench.plan.plan import Plan
-from tgi_bench.plan.task_trial import SummarizeTask
+
+if TYPE_CHECKING:
+    # `read_text` is for commands without an experiment too, which do not wait for pydantic.
+    from tgi_bench.plan.experiment import AnyExperiment
+    from tgi_bench.plan.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,8 @@ def require_files(plan: Plan) -> None:
             _require_file(trial.workload.file.path, "workload", "load.workload.file.path")
         if trial.tokenizer is not None:
             _require_file(trial.tokenizer, "tokenizer", "load.tokenizer")
+    from tgi_bench.plan.task_trial import SummarizeTask
+
     for task in plan.task_trials:
         if isinstance(task.task, SummarizeTask) and task.task.file is not None:
             _require_file(task.task.file, "document", "summarize.file")
@@ -105,6 +109,9 @@ def _bytes(file: Path, name: str, most: int) -> bytes:
 
 def idle_skip_notes(experiment: AnyExperiment) -> tuple[str, ...]:
     """A line for each skip entry that leaves out nothing of what is listed."""
+    from tgi_bench.plan.experiment import Experiment
+    from tgi_bench.plan.matrix import idle_skips
+
     if not isinstance(experiment, Experiment):
         return ()
     return tuple(

@@ -14,17 +14,19 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tgi_bench import __version__
 from tgi_bench.cli.engine_options import EngineOptions, engine_options
+from tgi_bench.cli.estimate_options import estimate_options
 from tgi_bench.cli.exit_codes import BAD_INPUT, FAILED, INTERRUPTED
 from tgi_bench.cli.load_options import LoadOptions, load_options
 from tgi_bench.errors import InputError, LaunchError, TgiBenchError
 
 if TYPE_CHECKING:
+    from tgi_bench.cli.estimate_command import MatrixOptions
     from tgi_bench.cli.experiment_file import Request
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
@@ -107,6 +109,65 @@ def plan(request: Request) -> None:
 
 
 @cli.command()
+@estimate_options
+@click.option(
+    "--calibration",
+    metavar="FILE|NAME",
+    help="Of `tgi-bench calibrate`, or a published one by its stack; by default the published "
+    "one of this accelerator and stack.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "json", "csv", "md", "rst"]),
+    default="table",
+    show_default=True,
+)
+def estimate(matrix: MatrixOptions | Request, calibration: str | None, form: str) -> None:
+    """Estimate time, memory and energy of a matrix, or of EXPERIMENT's batches; no server.
+
+    As in tgi-bench estimate --model bigscience/bloomz-7b1-mt --num-shard 1,2,4,8
+    --batch-size 1,8,32 --prompt-tokens 1024 --new-tokens 8
+    """
+    from tgi_bench.cli import estimate_command
+
+    estimate_command.run(matrix, calibration, form)
+
+
+@cli.command()
+@click.argument("runs", type=click.Path(path_type=Path), nargs=-1, required=True, metavar="RUN...")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="The YAML file to write, for --calibration.",
+)
+@click.option(
+    "--fit",
+    metavar="NAME,NAME",
+    help="The constants to fit, at most 5; the usual ones of the stack by default.",
+)
+@click.option("--accelerator", metavar="ROW", help="Of runs of a server that do not name theirs.")
+@click.option("--simulated-ok", is_flag=True, help="Take simulated runs, and say so.")
+def calibrate(
+    runs: tuple[Path, ...],
+    output: Path | None,
+    fit: str | None,
+    accelerator: str | None,
+    simulated_ok: bool,
+) -> None:
+    """Fit the estimate's constants to RUNs, with held-out errors.
+
+    A RUN is a folder or a run.db: measured batches, or a table that was imported.
+    """
+    from tgi_bench.cli import calibrate_command
+
+    names = tuple(word.strip() for word in fit.split(",")) if fit is not None else ()
+    options = calibrate_command.CalibrateOptions(output, names, accelerator, simulated_ok)
+    calibrate_command.run(runs, options)
+
+
+@cli.command()
 @load_options
 @_results
 def load(options: LoadOptions, results: Path) -> None:
@@ -168,13 +229,19 @@ def selfcheck(streams: str, seconds: float, held: int, form: str) -> None:
 @click.option(
     "--output",
     type=click.Path(path_type=Path),
-    help="Folder to write into instead of the standard output.",
+    help="Folder to write into instead of the standard output; csv then has estimates.csv too.",
 )
-def report(runs: tuple[Path, ...], form: str, layout: str | None, output: Path | None) -> None:
+@click.option(
+    "--beside",
+    type=click.Path(path_type=Path),
+    metavar="RUN",
+    help="Lay this run's batches side by side with those of RUN, with errors, instead.",
+)
+def report(runs: tuple[Path, ...], **options: Any) -> None:
     """Make the reports of RUN (its folder or its run.db) again."""
     from tgi_bench.cli import report_command
 
-    sys.exit(report_command.run(runs, report_command.ReportOptions(form, layout, output)))
+    sys.exit(report_command.run(runs, report_command.ReportOptions(**options)))
 
 
 @cli.command("import")

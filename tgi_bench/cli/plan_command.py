@@ -13,6 +13,7 @@ from tgi_bench.cli.estimates import (
     KV_POOL,
     LoadTime,
     TrialEstimate,
+    calibration_sentences,
     estimates,
     load_times,
     why_unknown,
@@ -30,6 +31,7 @@ from tgi_bench.plan.plan import (
     Engine,
     Plan,
     ProcessOptions,
+    SimulatedOptions,
     TransformersOptions,
 )
 
@@ -45,7 +47,13 @@ _HEADERS = (
     "Memory/device",
     "Fits",
 )
+_BOUND = ("Bound",)
 _SHORT_HEADERS = ("Seq", "Dec", "Batch", "Runs", "Prefill", "Decode", "Trial", "Memory", "Fits")
+_CALIBRATED_HEADERS = ("Prefill, calibrated", "Decode, calibrated", "Trial, calibrated")
+_CALIBRATED_ALONE = ("Seq", "Dec", "Batch", "Prefill", "Decode", "Trial", "Bound")
+_LEFT = ("Fits", "Bound")
+_ROOM_FOR_BOUND, _ROOM_FOR_ALL = 145, 215
+"""Columns of a terminal from which the table has the bounds, and the calibrated figures."""
 _WIDE = 120
 """Columns of a terminal that the table takes with its whole headers."""
 
@@ -65,6 +73,10 @@ def run(request: Request) -> None:
         trials = [t for t in plan.trials if t.deployment_id == deployment.deployment_id]
         if trials:
             console.print(_trial_table(console, trials, known))
+            calibrated = _calibrated_table(console, trials, known)
+            if calibrated is not None:
+                console.print("  calibrated:", markup=False)
+                console.print(calibrated)
         loads = [t for t in plan.load_trials if t.deployment_id == deployment.deployment_id]
         if loads:
             console.print(load_table(console, loads, times))
@@ -117,33 +129,82 @@ def _host(deployment: Deployment) -> str:
         case None:
             embedded = deployment.embedded
             return f"{launcher} ({embedded.engine}, {embedded.accelerator})"
+        case SimulatedOptions(calibration, visible):
+            embedded = deployment.embedded
+            how = f", calibration {calibration}" if calibration else ""
+            how += f", {visible} visible devices" if visible > 1 else ""
+            return f"{launcher} ({embedded.engine}, {embedded.accelerator}{how})"
 
 
 def _trial_table(
     console: Console, trials: list[BatchTrial], known: dict[str, TrialEstimate]
 ) -> Table:
-    narrow = console.width < _WIDE
-    table = Table(box=None, padding=(0, 1) if narrow else (0, 2, 0, 2), header_style="")
-    for name in _SHORT_HEADERS if narrow else _HEADERS:
-        table.add_column(name, justify="left" if name == "Fits" else "right", no_wrap=True)
+    """Uncalibrated figures; where there is room, bounds and calibrated figures beside them."""
+    narrow, bound = console.width < _WIDE, console.width >= _ROOM_FOR_BOUND
+    both = bound and console.width >= _ROOM_FOR_ALL and _calibrated(trials, known)
+    headers = (*(_SHORT_HEADERS if narrow else _HEADERS), *(_BOUND if bound else ()))
+    table = _table(console, (*headers, *(_CALIBRATED_HEADERS if both else ())))
     for trial in trials:
         sizes = (trial.sequence_length, trial.decode_length, trial.batch_size)
         runs = f"{trial.warmups}+{trial.runs}"
-        table.add_row(*map(str, sizes), runs, *_estimated_cells(known.get(trial.trial_id)))
+        cells = _estimated_cells(known.get(trial.trial_id))
+        table.add_row(*[*map(str, sizes), runs, *cells][: len(table.columns)])
+    return table
+
+
+def _calibrated_table(
+    console: Console, trials: list[BatchTrial], known: dict[str, TrialEstimate]
+) -> Table | None:
+    """The calibrated figures, where the other table has no room for them; None without any."""
+    if console.width >= _ROOM_FOR_ALL or not _calibrated(trials, known):
+        return None
+    table = _table(console, _CALIBRATED_ALONE)
+    for trial in trials:
+        sizes = (trial.sequence_length, trial.decode_length, trial.batch_size)
+        cells = _estimated_cells(known.get(trial.trial_id))
+        table.add_row(*map(str, sizes), *cells[-3:], cells[-4])
+    return table
+
+
+def _calibrated(trials: list[BatchTrial], known: dict[str, TrialEstimate]) -> bool:
+    return any((e := known.get(t.trial_id)) is not None and e.calibrated for t in trials)
+
+
+def _table(console: Console, headers: tuple[str, ...]) -> Table:
+    narrow = console.width < _WIDE
+    table = Table(box=None, padding=(0, 1) if narrow else (0, 2, 0, 2), header_style="")
+    for name in headers:
+        table.add_column(name, justify="left" if name in _LEFT else "right", no_wrap=True)
     return table
 
 
 def _estimated_cells(estimate: TrialEstimate | None) -> tuple[str, ...]:
+    """Uncalibrated figures, the bounds, calibrated figures."""
     if estimate is None:
-        return ("-",) * 5
-    decode = "-" if estimate.decode_s is None else duration(estimate.decode_s)
+        return ("-",) * (len(_HEADERS) - 4 + len(_BOUND) + len(_CALIBRATED_HEADERS))
+    fitted = estimate.calibrated
     return (
-        duration(estimate.prefill_s),
-        decode,
-        duration(estimate.total_s) if estimate.fits else "-",
+        duration(estimate.times.prefill_s),
+        _duration(estimate.times.decode_s),
+        duration(estimate.times.total_s) if estimate.fits else "-",
         f"{estimate.bytes_per_device / GIB:.1f} GiB",
         f"NO: {estimate.obstacle}" if estimate.obstacle else "yes",
+        _bounds(estimate),
+        "-" if fitted is None else duration(fitted.prefill_s),
+        "-" if fitted is None else _duration(fitted.decode_s),
+        duration(fitted.total_s) if fitted is not None and estimate.fits else "-",
     )
+
+
+def _duration(seconds: float | None) -> str:
+    return "-" if seconds is None else duration(seconds)
+
+
+def _bounds(estimate: TrialEstimate) -> str:
+    """What prefill and decode steps wait for, by the calibrated constants where there are."""
+    times = estimate.calibrated or estimate.times
+    decode = "" if times.decode_bound is None else f", {times.decode_bound}"
+    return times.prefill_bound + decode
 
 
 def _print_foot(console: Console, plan: Plan, known: dict[str, TrialEstimate]) -> None:
@@ -156,13 +217,21 @@ def _print_foot(console: Console, plan: Plan, known: dict[str, TrialEstimate]) -
     console.print(", ".join(counts), markup=False)
     if known:
         accelerator = plan.deployments[0].embedded.accelerator
+        seconds = f"{duration(sum(e.times.total_s for e in fitting))} of steps"
+        fitted = [e.calibrated.total_s for e in fitting if e.calibrated is not None]
+        if fitted:
+            seconds += f", calibrated {duration(sum(fitted))}"
+            if len(fitted) < len(fitting):
+                seconds += f" of {counted(len(fitted), 'trial')}"
+        kind = "uncalibrated" if fitted else "not calibrated"
         console.print(
-            f"estimated for {accelerator} (server.embedded.accelerator), not calibrated: "
-            f"{duration(sum(e.total_s for e in fitting))} of steps; "
-            f"{counted(len(known) - len(fitting), 'trial')} will not fit",
+            f"estimated for {accelerator} (server.embedded.accelerator), {kind}: "
+            f"{seconds}; {counted(len(known) - len(fitting), 'trial')} will not fit",
             markup=False,
             soft_wrap=not console.is_terminal,
         )
+        for sentence in calibration_sentences(plan):
+            console.print(sentence, markup=False, soft_wrap=not console.is_terminal)
     if any(estimate.obstacle == KV_POOL for estimate in known.values()):
         console.print(
             "KV pool: the server's pool takes what its warm-up left; a batch must fit into it, and "
@@ -197,7 +266,7 @@ def _print_times(
     line = f"loads: {'at most ' if early else ''}{duration(loads_s)}"
     if unknown:
         line += f", and {counted(unknown, 'load')} of unknown length"
-    fitting = [estimate.total_s for estimate in known.values() if estimate.fits]
+    fitting = [estimate.times.total_s for estimate in known.values() if estimate.fits]
     if plan.trials and len(known) == len(plan.trials):
         line += f"; with the batches {duration(loads_s + sum(fitting))}, starts not counted"
     console.print(line, markup=False, soft_wrap=not console.is_terminal)

@@ -16,6 +16,7 @@ from tgi_bench.report.documents import (
     as_csv,
     documents,
     entries_csv,
+    estimates_csv,
     loads_csv,
     rst_page,
     tasks_csv,
@@ -23,14 +24,20 @@ from tgi_bench.report.documents import (
 from tgi_bench.report.h2ogpt_layout import h2ogpt_layout
 from tgi_bench.report.json_document import as_json
 
+_ESTIMATES = "estimates.csv"
+
 
 @dataclass(frozen=True, slots=True)
 class ReportOptions:
-    """form: md, json, csv or rst. layout: of a published table, or None. output: a folder."""
+    """form: md, json, csv or rst. layout: of a published table, or None. output: a folder.
+
+    beside: another run, to lay side by side with the one; None: its own reports.
+    """
 
     form: str
     layout: str | None
     output: Path | None
+    beside: Path | None = None
 
 
 def run(paths: Sequence[Path], options: ReportOptions) -> int:
@@ -39,13 +46,19 @@ def run(paths: Sequence[Path], options: ReportOptions) -> int:
     Raises InputError where several runs are given without a layout that compares them.
     """
     output = options.output
+    if options.layout is not None and options.beside is not None:
+        raise InputError("--layout and --beside make different pages: leave one of them out")
     if options.layout is not None:
         texts = _layout([load(path) for path in paths], options)
     elif len(paths) > 1:
         raise InputError("several runs share a table only in a layout: add --layout bigcode")
+    elif options.beside is not None:
+        texts = _beside(paths[0], options.form, options.beside)
     else:
         texts = _texts(load(paths[0]), options.form)
     if output is None:
+        # Its columns are others: one stream of CSV has one header.
+        texts.pop(_ESTIMATES, None)
         click.echo("\n".join(texts.values()), nl=False)
     else:
         write_documents(output, texts)
@@ -62,6 +75,14 @@ def _layout(runs: Sequence[Run], options: ReportOptions) -> dict[str, str]:
     return {"bigcode.md": bigcode_layout(runs)}
 
 
+def _beside(path: Path, form: str, beside: Path) -> dict[str, str]:
+    from tgi_bench.report.side_by_side import FILE_NAME, side_by_side
+
+    if form != "md":
+        raise InputError(f"--beside makes a page of Markdown; --format {form} is not one")
+    return {FILE_NAME: side_by_side(load(path), load(beside))}
+
+
 def _texts(run: Run, form: str) -> dict[str, str]:
     match form:
         case "json":
@@ -75,11 +96,16 @@ def _texts(run: Run, form: str) -> dict[str, str]:
 
 
 def _tables(run: Run) -> dict[str, str]:
-    """run.csv of batches and loads.csv of loads; an empty table only where there is no other."""
+    """run.csv of batches, loads.csv of loads, estimates.csv of what is estimated of batches.
+
+    An empty table only where there is no other.
+    """
     if run.tasks:
         return {"tasks.csv": tasks_csv(run)}
+    text = estimates_csv(run)
+    estimates = {_ESTIMATES: text} if text else {}
     if run.entries:
-        return {"entries.csv": entries_csv(run)}
+        return {"entries.csv": entries_csv(run)} | estimates
     loads = {"loads.csv": loads_csv(run)} if run.loads else {}
     batches = {"run.csv": as_csv(run)} if run.trials or not loads else {}
-    return batches | loads
+    return batches | loads | estimates

@@ -10,6 +10,7 @@ from pathlib import Path
 from tgi_bench.cli.engine_options import EngineOptions
 from tgi_bench.errors import InputError
 from tgi_bench.estimate.accelerator import accelerator
+from tgi_bench.estimate.constants import UNCALIBRATED, Constants
 from tgi_bench.estimate.model import model_names, model_shape
 from tgi_bench.plan.launcher_args import (
     NEWEST,
@@ -22,6 +23,7 @@ from tgi_bench.plan.launcher_args import (
     parse_version,
     unknown_behaviour,
 )
+from tgi_bench.report.estimated_stack import tgi_stack
 from tgi_bench.server.config import EngineConfig, RouterLimits, ServerConfig
 from tgi_bench.torch_engine.architecture import named_positions
 from tgi_bench.torch_engine.config_file import config_positions
@@ -149,9 +151,22 @@ def _engine(options: EngineOptions, reader: _Reader) -> EngineConfig:
         quantize=reader.optional_text("quantize"),
         dtype=reader.optional_text("dtype"),
         memory_fraction=reader.number("cuda_memory_fraction", 1.0),
+        constants=_constants(options),
+        visible_devices=options.visible_devices,
         torch_model=_torch_model(options, reader) if options.engine == TRANSFORMERS else None,
         master_port=reader.optional_integer("master_port") or _MASTER_PORT,
     )
+
+
+def _constants(options: EngineOptions) -> Constants:
+    """Those of the calibration; raises InputError for an unknown one."""
+    if options.calibration is None:
+        return UNCALIBRATED
+    from tgi_bench.cli.calibration_choice import chooser
+
+    stack = tgi_stack(options.tgi_version or NEWEST)
+    calibration = chooser(options.calibration)(options.accelerator, stack)
+    return UNCALIBRATED if calibration is None else calibration.constants
 
 
 def _torch_model(options: EngineOptions, reader: _Reader) -> ModelSpec:

@@ -117,11 +117,28 @@ def _made(sought: Sought, options: SweepOptions, questions: Questions) -> _Made 
         experiment_json=to_json(sought.experiment),
         plan=plan,
         origin="measured",
-        environment=(sought.source, *questions.facts()),
+        environment=(sought.source, *_simulated_with(plan), *questions.facts()),
         created_utc=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
     )
     RunStore.create(run_dir, header).close()
     return _Made(run_dir, console)
+
+
+def _simulated_with(plan: Plan) -> tuple[tuple[str, str], ...]:
+    """The calibration that the embedded servers compute with, whole: its file may change later."""
+    if all(d.host is None for d in plan.deployments):
+        return ()
+    from tgi_bench.cli.estimates import calibration_of
+    from tgi_bench.estimate.calibration import dump
+    from tgi_bench.report.estimated_compare import SIMULATED_WITH
+
+    used = {
+        calibration
+        for deployment in plan.deployments
+        if deployment.launcher is LauncherKind.EMBEDDED
+        and (calibration := calibration_of(deployment)) is not None
+    }
+    return tuple((SIMULATED_WITH, dump((calibration,))) for calibration in used)
 
 
 def _resumable(console: Console, results: Path, plan: Plan) -> Path | None:

@@ -12,7 +12,7 @@ from tgi_bench.launch.log import listening_on
 from tgi_bench.launch.program import free_ports
 from tgi_bench.launch.ready_process import Program, running
 from tgi_bench.launch.sockets import socket_folder
-from tgi_bench.plan.plan import Deployment, HostOptions, TransformersOptions
+from tgi_bench.plan.plan import Deployment, HostOptions, SimulatedOptions, TransformersOptions
 from tgi_bench.plan.server_command import Reach, server_arguments
 
 _HOSTNAME = "127.0.0.1"
@@ -40,7 +40,7 @@ def command_of(
 
     master_port: where the ranks of the transformers engine meet.
     """
-    port = None if deployment.host is None else master_port
+    port = None if deployment.simulated else master_port
     return (
         sys.executable,
         "-m",
@@ -52,20 +52,28 @@ def command_of(
         deployment.embedded.engine,
         "--accelerator",
         deployment.embedded.accelerator,
-        *_transformers_words(deployment.host),
+        *_engine_words(deployment.host),
         *server_arguments(deployment, Reach(_HOSTNAME, 0, str(stem), port), in_image=False),
     )
 
 
-def _transformers_words(host: HostOptions) -> tuple[str, ...]:
-    """The options of the engine `transformers`; () for `simulated`."""
-    if not isinstance(host, TransformersOptions):
-        return ()
-    words = ["--device", host.device]
-    if host.random_weights:
-        words += ["--random-weights", "--weights-seed", str(host.weights_seed)]
-    if host.layer_split:
-        words.append("--layer-split")
+def _engine_words(host: HostOptions) -> tuple[str, ...]:
+    """The engine's own options, where they are not the defaults."""
+    words: list[str] = []
+    match host:
+        case TransformersOptions():
+            words += ["--device", host.device]
+            if host.random_weights:
+                words += ["--random-weights", "--weights-seed", str(host.weights_seed)]
+            if host.layer_split:
+                words.append("--layer-split")
+        case SimulatedOptions():
+            if host.calibration is not None:
+                words += ["--calibration", host.calibration]
+            if host.visible_devices > 1:
+                words += ["--visible-devices", str(host.visible_devices)]
+        case _:
+            pass
     return tuple(words)
 
 

@@ -37,6 +37,7 @@ from tgi_bench.plan.plan import (
     Override,
     Plan,
     ProcessOptions,
+    SimulatedOptions,
     Timeouts,
     TransformersOptions,
 )
@@ -184,11 +185,13 @@ def _host(server: ServerKeys) -> HostOptions:
             return AttachOptions(server.url or "", server.sockets, server.verify_tls)
         case LauncherKind.EMBEDDED:
             own = server.embedded
-            if own.engine == "simulated":
-                return None
-            return TransformersOptions(
-                own.device, own.random_weights, own.weights_seed, own.layer_split
-            )
+            if own.engine != "simulated":
+                return TransformersOptions(
+                    own.device, own.random_weights, own.weights_seed, own.layer_split
+                )
+            options = SimulatedOptions(own.calibration, own.visible_devices)
+            # A deployment without them is, and its digest, what it was before there were any.
+            return None if options == SimulatedOptions() else options
 
 
 def _trials(batches: BatchKeys, deployments: Sequence[Deployment]) -> tuple[BatchTrial, ...]:

@@ -49,6 +49,9 @@ if TYPE_CHECKING:
     from tgi_bench.plan.yaml_tree import Tree
 
 
+_CALIBRATION_CHARACTERS = 500
+
+
 def _argument(value: object) -> ArgumentValue:
     """A scalar as it is; a list of scalars as the launcher's comma list: "1,2,4"."""
     if isinstance(value, list):
@@ -68,6 +71,18 @@ def _version(value: object) -> object:
     """0.9 without quotes is a number, and 3.10 would lose its zero."""
     if isinstance(value, int | float):
         raise refused_value('must be three numbers in quotes, as in "3.3.7"', value)
+    return value
+
+
+def _calibration(value: object) -> object:
+    """A published one's name holds spaces; neither it nor a path begins with `-`."""
+    if isinstance(value, str) and (
+        not 0 < len(value) <= _CALIBRATION_CHARACTERS
+        or value.startswith("-")
+        or value != value.strip()
+        or not value.isprintable()
+    ):
+        raise refused_value("must be a published calibration's name or a file's path", value)
     return value
 
 
@@ -102,6 +117,14 @@ class EmbeddedKeys(Section):
     layer_split: bool = False
     """Read by the engine `transformers`: lay whole layers on several CUDA devices, one after the
     other; num_shard divides every layer instead."""
+    calibration: Annotated[
+        str | None, BeforeValidator(_calibration, json_schema_input_type=str | None)
+    ] = None
+    """Fitted constants for the launcher `embedded`: the stack's name of a published calibration, or
+    the path of a file of `tgi-bench calibrate`; uncalibrated by default."""
+    visible_devices: Annotated[int, Field(ge=1, le=1024)] = 1
+    """GPUs that the launcher `embedded` simulates seeing: with `num_shard` 1 a model that TGI does
+    not shard by itself is split over all of them, its layers held in turn."""
 
 
 class DockerKeys(Section):

@@ -101,6 +101,19 @@ class AttachOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class SimulatedOptions:
+    """What the embedded server's simulated engine computes with, beside its accelerator.
+
+    calibration: a published one's name (its stack), or a file's path; None: uncalibrated.
+    visible_devices: GPUs that it is to simulate seeing: with num_shard 1 a model of TGI's padded
+    class is then split over them, each holding some layers, as transformers' device_map does.
+    """
+
+    calibration: str | None = None
+    visible_devices: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class TransformersOptions:
     """How the embedded server's engine `transformers` runs its model.
 
@@ -114,8 +127,10 @@ class TransformersOptions:
     layer_split: bool = False
 
 
-HostOptions = DockerOptions | ProcessOptions | AttachOptions | TransformersOptions | None
-"""What the launcher needs to know; None for `embedded` with the engine `simulated`."""
+HostOptions = (
+    DockerOptions | ProcessOptions | AttachOptions | SimulatedOptions | TransformersOptions | None
+)
+"""What the launcher needs to know; None for `embedded` with a simulated engine by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +163,8 @@ class Deployment:
     @property
     def simulated(self) -> bool:
         """Whether the embedded server's simulated engine stands in for hardware."""
-        return self.launcher is LauncherKind.EMBEDDED and self.host is None
+        embedded = self.launcher is LauncherKind.EMBEDDED
+        return embedded and not isinstance(self.host, TransformersOptions)
 
     def argument(self, name: str) -> ArgumentValue:
         """The requested value of one launcher argument; None where it was not given."""

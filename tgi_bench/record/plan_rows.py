@@ -21,6 +21,7 @@ from tgi_bench.plan.plan import (
     Plan,
     ProcessOptions,
     Sampling,
+    SimulatedOptions,
     Timeouts,
     TransformersOptions,
 )
@@ -127,7 +128,7 @@ def _select_deployments(connection: sqlite3.Connection) -> tuple[Deployment, ...
 
 
 def _host(launcher: LauncherKind, said: dict[str, Any] | None) -> HostOptions:
-    """The options that `asdict` made; None for the simulated engine, and in an imported run."""
+    """The options that `asdict` made; None for `embedded` by default, and for an imported run."""
     match launcher:
         case LauncherKind.DOCKER if said is not None:
             volumes = tuple(said.get("volumes", ()))
@@ -138,7 +139,9 @@ def _host(launcher: LauncherKind, said: dict[str, Any] | None) -> HostOptions:
         case LauncherKind.ATTACH if said is not None:
             return AttachOptions(**said)
         case LauncherKind.EMBEDDED if said is not None:
-            return TransformersOptions(**said)
+            if "device" in said:
+                return TransformersOptions(**said)
+            return SimulatedOptions(**said)
         case _:
             return None
 

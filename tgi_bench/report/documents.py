@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tgi_bench.analysis.run import Run, StepFigures, TrialSummary
+from tgi_bench.report.estimated_documents import estimates_csv
 from tgi_bench.report.index import index, shard_counts
 from tgi_bench.report.json_document import as_json
 from tgi_bench.report.load_documents import LOAD_CSV_HEADERS, loads_csv
@@ -23,6 +24,7 @@ __all__ = [
     "as_json",
     "documents",
     "entries_csv",
+    "estimates_csv",
     "loads_csv",
     "rst_page",
     "tasks_csv",

@@ -10,18 +10,15 @@ from statistics import median
 from tgi_bench.analysis.run import Origin, Run, TrialSummary
 from tgi_bench.analysis.scaling import usable
 from tgi_bench.errors import InputError
-from tgi_bench.estimate.accelerator import accelerator
-from tgi_bench.estimate.model import model_shape
+from tgi_bench.estimate.calibration import Calibration
 from tgi_bench.estimate.roofline import decode_time, prefill_time
 from tgi_bench.estimate.setup import Setup
-from tgi_bench.plan.launcher_args import parse_version
 from tgi_bench.plan.plan import Deployment, Engine, LauncherKind
+from tgi_bench.report.estimated_compare import simulated_with
+from tgi_bench.report.estimated_setups import planned_setup
 
 CPU_CORES = "CPU cores"
 """The name in a run's environment of how many cores its client could use: "2 of 8"."""
-
-_PROMPT_LOGPROBS_UNTIL = (0, 9, 0)
-"""Before it TGI answers every prefill with the log-probabilities of its prompts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,28 +37,21 @@ def excesses(run: Run) -> tuple[Excess, ...]:
         record = servers[summary.trial.deployment_id]
         if record.facts is None or not record.facts.simulated:
             continue
-        setup = _setup(record.deployment)
+        setup = _setup(record.deployment, simulated_with(run))
         if setup is not None and (excess := _excess(setup, summary)) is not None:
             found.append(excess)
     return tuple(found)
 
 
-def _setup(deployment: Deployment) -> Setup | None:
+def _setup(deployment: Deployment, calibration: Calibration | None) -> Setup | None:
     """What the embedded server estimates with; None where that is not known."""
     if deployment.launcher is not LauncherKind.EMBEDDED or deployment.engine is not Engine.TGI:
         return None
-    dtype = deployment.argument("dtype")
     try:
-        return Setup(
-            model=model_shape(deployment.model),
-            accelerator=accelerator(deployment.embedded.accelerator),
-            num_shard=deployment.num_shard,
-            quantize=deployment.quantize,
-            dtype=dtype if isinstance(dtype, str) else "float16",
-            prompt_logprobs=parse_version(deployment.tgi_version) < _PROMPT_LOGPROBS_UNTIL,
-        )
+        setup = planned_setup(deployment).setup
     except InputError:
         return None
+    return setup if calibration is None else calibration.applied(setup)
 
 
 def _excess(setup: Setup, summary: TrialSummary) -> Excess | None:

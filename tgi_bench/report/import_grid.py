@@ -44,19 +44,29 @@ class Sentence:
     line: int
 
 
+OUR_ESTIMATES = "Estimated beside "
+"""Begins the heading of the section in which a page of ours lays estimates beside its figures."""
+
+
 def items(text: str) -> Iterator[Grid | Sentence]:
     """What a document holds, in order; fenced code, empty lines and underlines are left out.
+
+    So is the section of our own estimates, up to the next heading of its level (Markdown) or the
+    end (reStructuredText): what is imported are the figures that they were laid beside.
 
     Raises TableError where rows of a table differ in length.
     """
     lines = [line.strip() for line in text.splitlines()]
-    number, fenced = 0, False
+    number, fenced, ours = 0, False, False
     while number < len(lines):
         line = lines[number]
         number += 1
+        if line.startswith("# ") and not fenced:
+            ours = False
+        ours = ours or line.removeprefix("# ").startswith(OUR_ESTIMATES)
         if line.startswith("```"):
             fenced = not fenced
-        elif fenced or not line or _UNDERLINE.fullmatch(line):
+        elif ours or fenced or not line or _UNDERLINE.fullmatch(line):
             continue
         elif line.startswith(("|", "+-")):
             start = number

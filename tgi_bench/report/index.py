@@ -8,6 +8,7 @@ from tgi_bench.analysis.load_run import LoadSummary
 from tgi_bench.analysis.run import Origin, Run, TrialSummary
 from tgi_bench.analysis.scaling import BestBatch, ScalingPoint, Setting, best_batches, scaling
 from tgi_bench.observation import Outcome
+from tgi_bench.report.estimated_section import summary_section
 from tgi_bench.report.load_group import missing, without_figures
 from tgi_bench.report.load_index import against_throughput, client_error
 from tgi_bench.report.per_shard import file_name
@@ -43,6 +44,7 @@ def index(run: Run) -> str:
         _links(run),
         _best(run),
         _scaling(run),
+        summary_section(run),
         against_throughput(run),
         _without_figures(run),
         verdict(run),

@@ -2,8 +2,8 @@
 
 Units stand in the names; an undefined figure is null. Top level: schema, schema_version,
 run_id, origin, finished, experiment, model, digest, overrides, environment, verdict,
-deployments, trials, loads, floors, entries, telemetry. A key that is added raises no version; one
-that changes or goes does.
+deployments, trials, loads, floors, entries, models, tasks, telemetry, estimates, calibrations.
+A key that is added raises no version; one that changes or goes does.
 
 History of schema_version:
     1  the first.
@@ -20,6 +20,10 @@ of its 95 % bootstrap confidence interval (null where too few samples give none)
 client's own error on this machine. entries: of an imported table that is not of TGI's steps; a
 value's unit ends the name of its metric. telemetry: of each trial around which devices or the
 server's metrics were sampled, or of a part of one.
+
+estimates: two objects for each figure that is estimated, of uncalibrated and of calibrated
+constants; the second only where a calibration is known. observed_s is the run's own figure, whose
+observed_kind is "measured" or "simulated"; error is (estimated - observed) / observed.
 """
 
 from __future__ import annotations
@@ -34,6 +38,7 @@ from tgi_bench.analysis.run import (
     TrialSummary,
     Verdict,
 )
+from tgi_bench.report.estimated_documents import estimates_json
 from tgi_bench.report.load_documents import Json, floor, load
 from tgi_bench.report.table_page import entry_json
 from tgi_bench.report.task_documents import model_json, task_json
@@ -65,6 +70,7 @@ def as_json(run: Run) -> str:
         "models": [model_json(record) for record in run.models],
         "tasks": [task_json(summary) for summary in run.tasks],
         "telemetry": [telemetry_json(summary) for summary in run.telemetry],
+        **estimates_json(run),
     }
     return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 

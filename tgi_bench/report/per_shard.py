@@ -15,6 +15,7 @@ from tgi_bench.analysis.scaling import Setting, has_figures, settings, usable
 from tgi_bench.observation import Outcome
 from tgi_bench.plan.engines import engine_spec
 from tgi_bench.plan.plan import BatchTrial, Engine
+from tgi_bench.report.estimated_section import section as estimated
 from tgi_bench.report.launcher import arguments, commands
 from tgi_bench.report.load_section import load_section
 from tgi_bench.report.table import Table, markdown
@@ -56,6 +57,7 @@ def per_shard(run: Run, num_shard: int) -> str:
         f"# Experiment Generation Arguments\n\n{_parameters(run, records, trials, batches)}",
         f"# Tensor Parallel (TP) - {gpus(num_shard)}\n\n{_tables(run, trials)}" if batches else "",
         _runs(run, trials),
+        estimated(run, frozenset(t.trial.trial_id for t in trials)) if trials else "",
         load_section(run, loads),
         telemetry_section(run, ids),
         simulated(run),

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from tgi_bench.analysis.run import Run
 from tgi_bench.errors import RunFileError
 from tgi_bench.observation import PublishedEntry, PublishedMetric, PublishedValue
+from tgi_bench.report.estimated_section import section as estimated
 from tgi_bench.report.import_names import accelerator_row
 from tgi_bench.report.imported_table import layout_of
 from tgi_bench.report.index import reproduce
@@ -106,6 +107,7 @@ def table_page(run: Run) -> str:
         f"{origin_line(run)}\n",
         f"Run {run.run_id}. Verdict: **{run.verdict.word}**.\n",
         tables(layout, run.entries),
+        estimated(run),
         _workloads(run.entries),
         _corrections(run.entries),
         _doubts(run.entries),

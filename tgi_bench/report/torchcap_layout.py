@@ -7,18 +7,16 @@ error is relative to the measurement.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tgi_bench.report.rst_table import escaped
 from tgi_bench.report.table import Table, markdown
 from tgi_bench.report.words import UNDEFINED
 
-ERROR_SENTENCE = "Error = (Estimated - Measured) / Measured"
-SUBHEADERS = ("Estimated", "Measured", "Error")
+MEASURED = "Measured"
+ERROR_SENTENCE = f"Error = (Estimated - {MEASURED}) / {MEASURED}"
 FIRST_HEADERS = ("Model", "Device")
-
-_MARKS = re.compile(r"[\\*_`|]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +62,11 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One row. others: name and value of columns that tell rows apart further, as Batch Size;
-    the same names in every row of a table."""
+    """One row. before, others: name and value of columns that tell rows apart further, as Batch
+    Size, before the model and after the device; the same names in every row of a table.
+
+    measured: what it is compared with, simulated figures where the table's `word` says so.
+    """
 
     model: str
     accelerator: str
@@ -73,6 +74,7 @@ class Comparison:
     estimated: Figures
     measured: Figures
     others: tuple[tuple[str, str], ...] = ()
+    before: tuple[tuple[str, str], ...] = ()
 
 
 def relative_error(estimated: float | None, measured: float | None) -> float | None:
@@ -82,27 +84,30 @@ def relative_error(estimated: float | None, measured: float | None) -> float | N
     return (estimated - measured) / measured
 
 
-def comparison_markdown(rows: Sequence[Comparison], level: int = 2) -> str:
-    """Up to two tables under headings of that level, and what Error is; "" without rows."""
+def comparison_markdown(rows: Sequence[Comparison], level: int = 2, word: str = MEASURED) -> str:
+    """Up to two tables under headings of that level, and what Error is; "" without rows.
+
+    word: what the figures beside the estimates are: measured and simulated are never one column.
+    """
     marks = "#" * level
     shown = shown_quantities(rows)
     parts = [
-        f"{marks} {title}\n\n{markdown(_flat(group, shown))}"
+        f"{marks} {title}\n\n{markdown(_flat(group, shown, word))}"
         for title, group in _sections(rows)
         if group
     ]
-    return "\n".join((*parts, f"{_sentences(rows)}\n")) if parts else ""
+    return "\n".join((*parts, f"{_sentences(rows, word)}\n")) if parts else ""
 
 
-def comparison_rst(rows: Sequence[Comparison]) -> str:
-    """As comparison_markdown, in reStructuredText."""
+def comparison_rst(rows: Sequence[Comparison], mark: str = "-", word: str = MEASURED) -> str:
+    """As comparison_markdown, in reStructuredText. mark: what underlines its headings."""
     shown = shown_quantities(rows)
     parts = [
-        f"{title}\n{'-' * len(title)}\n\n{_grid(group, shown)}"
+        f"{title}\n{mark * len(title)}\n\n{_grid(group, shown, word)}"
         for title, group in _sections(rows)
         if group
     ]
-    return "\n".join((*parts, f"{_sentences(rows)}\n")) if parts else ""
+    return "\n".join((*parts, f"{_sentences(rows, word)}\n")) if parts else ""
 
 
 def shown_quantities(rows: Sequence[Comparison]) -> tuple[Quantity, ...]:
@@ -121,10 +126,10 @@ def _sections(rows: Sequence[Comparison]) -> tuple[tuple[str, list[Comparison]],
     )
 
 
-def _sentences(rows: Sequence[Comparison]) -> str:
+def _sentences(rows: Sequence[Comparison], word: str) -> str:
     """What the columns mean, as far as they are there."""
     shown = shown_quantities(rows)
-    said = [f"{ERROR_SENTENCE}."]
+    said = [f"{ERROR_SENTENCE.replace(MEASURED, word)}."]
     if MEMORY in shown:
         said.append("Memory is the most that one device held; GiB is 2^30 bytes.")
     if ENERGY in shown:
@@ -134,15 +139,21 @@ def _sentences(rows: Sequence[Comparison]) -> str:
 
 def _names(rows: Sequence[Comparison]) -> tuple[str, ...]:
     """Headers of the columns before the figures. ValueError where rows differ in them."""
+    before = {tuple(name for name, _ in row.before) for row in rows}
     others = {tuple(name for name, _ in row.others) for row in rows}
-    if len(others) != 1:
+    if len(others) != 1 or len(before) != 1:
         raise ValueError("the rows of a comparison have different columns")
-    return (*FIRST_HEADERS, *others.pop())
+    return (*before.pop(), *FIRST_HEADERS, *others.pop())
+
+
+def _subheaders(word: str) -> tuple[str, str, str]:
+    return ("Estimated", word, "Error")
 
 
 def _cells(row: Comparison, shown: Sequence[Quantity]) -> tuple[str, ...]:
     device = row.accelerator if row.num_shard == 1 else f"{row.accelerator} x {row.num_shard}"
-    cells = [row.model, device, *(value for _, value in row.others)]
+    cells = [value for _, value in row.before]
+    cells += [row.model, device, *(value for _, value in row.others)]
     for quantity in shown:
         estimated, measured = row.estimated.of(quantity), row.measured.of(quantity)
         error = relative_error(estimated, measured)
@@ -154,26 +165,29 @@ def _cells(row: Comparison, shown: Sequence[Quantity]) -> tuple[str, ...]:
 
 
 def _figure(value: float | None, quantity: Quantity) -> str:
-    return UNDEFINED if value is None else f"{value:.{quantity.decimals}f}"
+    """Its decimals; three are enough of what has many, where it is 1 or more."""
+    if value is None:
+        return UNDEFINED
+    return f"{value:.{quantity.decimals if value < 1 else min(quantity.decimals, 3)}f}"
 
 
-def _flat(rows: Sequence[Comparison], shown: Sequence[Quantity]) -> Table:
+def _flat(rows: Sequence[Comparison], shown: Sequence[Quantity], word: str) -> Table:
     """Markdown has one header row: each column names its quantity."""
-    names = _names(rows)
+    names, three = _names(rows), _subheaders(word)
     headers = (
         *names,
-        *(f"{q.name if sub == 'Error' else q.title}: {sub}" for q in shown for sub in SUBHEADERS),
+        *(f"{q.name if sub == 'Error' else q.title}: {sub}" for q in shown for sub in three),
     )
     right = frozenset(range(len(names), len(headers)))
     return Table(headers, tuple(_cells(row, shown) for row in rows), right)
 
 
-def _grid(rows: Sequence[Comparison], shown: Sequence[Quantity]) -> str:
+def _grid(rows: Sequence[Comparison], shown: Sequence[Quantity], word: str) -> str:
     """A grid table whose group headers span three columns."""
-    names = _names(rows)
-    below = (*("" for _ in names), *(sub for _ in shown for sub in SUBHEADERS))
+    names, three = _names(rows), _subheaders(word)
+    below = (*("" for _ in names), *(sub for _ in shown for sub in three))
     body = [tuple(map(escaped, _cells(row, shown))) for row in rows]
-    first = (*names, *("" for _ in shown for _ in SUBHEADERS))
+    first = (*names, *("" for _ in shown for _ in three))
     widths = [max(3, *map(len, column)) for column in zip(first, below, *body, strict=True)]
     for place, quantity in enumerate(shown):
         start = len(names) + 3 * place
@@ -194,12 +208,6 @@ def _grid(rows: Sequence[Comparison], shown: Sequence[Quantity]) -> str:
     for cells in body:
         lines += [_row(cells, widths, len(names)), rule]
     return "".join(f"{line}\n" for line in lines)
-
-
-def escaped(text: str) -> str:
-    """As reStructuredText: a lone "-" would begin a list, and the other marks format the text."""
-    plain = _MARKS.sub(r"\\\g<0>", " ".join(text.split()))
-    return rf"\{plain}" if plain == UNDEFINED else plain
 
 
 def _rule(widths: Sequence[int], mark: str) -> str:

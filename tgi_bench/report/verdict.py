@@ -9,7 +9,9 @@ from tgi_bench.analysis.metrics import DEFINITIONS, PUBLISHED_DIFFERENCES
 from tgi_bench.analysis.run import NOT_CHECKED, Check, Origin, Run
 from tgi_bench.analysis.telemetry import TELEMETRY_DEFINITIONS
 from tgi_bench.analysis.verdict import CLIENT_SHARE
-from tgi_bench.plan.plan import Deployment, LauncherKind
+from tgi_bench.plan.plan import Deployment, LauncherKind, SimulatedOptions
+from tgi_bench.report.estimated_compare import SIMULATED_WITH, simulated_with
+from tgi_bench.report.estimated_stack import provenance
 from tgi_bench.report.excess import excess_sentences, ranks_and_cores
 from tgi_bench.report.table import Table, markdown
 from tgi_bench.report.words import UNDEFINED
@@ -91,6 +93,7 @@ def simulated(run: Run) -> str:
     return (
         "# What was simulated\n\n"
         + "".join(lines)
+        + _calibration(run)
         + "\nThe device, its memory, the model and its tokens were simulated: each rank slept "
         "through a step for as long as an estimate said. The protocol, the processes, the "
         "sockets, the client and its clock were real, and their time is in the figures.\n"
@@ -98,21 +101,38 @@ def simulated(run: Run) -> str:
     )
 
 
+def _calibration(run: Run) -> str:
+    """The constants that the servers computed with, and where from."""
+    calibration = simulated_with(run)
+    if calibration is None:
+        return ""
+    values = ", ".join(f"{name} {value:.4g}" for name, value in calibration.fitted)
+    return f"- {provenance(calibration)} Its constants: {values}.\n"
+
+
 def _simulation(deployment: Deployment) -> str:
     """Of a server that tgi-bench did not start as `embedded`, only that it says so of itself."""
     version = f"behaving as TGI {deployment.tgi_version}"
     if deployment.launcher is not LauncherKind.EMBEDDED:
         return f"- model {deployment.model}, as its server says of itself, {version}\n"
-    embedded = deployment.embedded
+    embedded, host = deployment.embedded, deployment.host
+    visible = host.visible_devices if isinstance(host, SimulatedOptions) else 1
+    split = (
+        f"; with num_shard 1 its layers are held in turn by {visible} devices"
+        if visible > 1
+        else ""
+    )
     return (
         f"- model {deployment.model} on {embedded.accelerator}, engine `{embedded.engine}`, "
-        f"{version}\n"
+        f"{version}{split}\n"
     )
 
 
 def environment(run: Run) -> str:
     """Where the client ran, and what is known of each server's start."""
-    rows = (*run.environment, *_start_rows(run))
+    # The calibration stands whole among what was simulated.
+    client = (row for row in run.environment if row[0] != SIMULATED_WITH)
+    rows = (*client, *_start_rows(run))
     return "# Environment\n\n" + markdown(Table(("Name", "Value"), rows)) if rows else ""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tgi_bench.estimate.constants import UNCALIBRATED, Constants
 from tgi_bench.torch_engine.spec import ModelSpec
 
 Version = tuple[int, int, int]
@@ -16,8 +17,9 @@ class EngineConfig:
 
     accelerator: a row of the estimate's table; read by `simulated`, as are quantize and dtype,
     None of which is the engine's default, and memory_fraction, the share of the device's memory
-    that the server may take. torch_model: what `transformers` runs; None for `simulated`.
-    master_port: where its ranks meet.
+    that the server may take. constants: a calibration's, where one was given. visible_devices: as
+    Setup.split_devices where num_shard is 1 and the model is of the padded class. torch_model:
+    what `transformers` runs; None for `simulated`. master_port: where its ranks meet.
     """
 
     engine: str
@@ -27,6 +29,8 @@ class EngineConfig:
     quantize: str | None
     dtype: str | None
     memory_fraction: float
+    constants: Constants = UNCALIBRATED
+    visible_devices: int = 1
     torch_model: ModelSpec | None = None
     master_port: int = 29500
 

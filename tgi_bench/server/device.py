@@ -13,6 +13,7 @@ from tgi_bench.estimate.memory import (
     MemoryNeed,
     beside_pool_bytes,
     decode_memory,
+    device_kv_bytes_per_token,
     kv_capacity_tokens,
     prefill_step_memory,
     runtime_bytes,
@@ -27,12 +28,16 @@ from tgi_bench.torch_engine.out_of_memory import size_text
 
 def setup_of(config: EngineConfig) -> Setup:
     """The estimate's names for an engine's configuration; InputError for an unknown one."""
+    model = model_shape(config.model_id)
+    split = model.padded and config.num_shard == 1
     return Setup(
-        model=model_shape(config.model_id),
+        model=model,
         accelerator=accelerator(config.accelerator),
         num_shard=config.num_shard,
         quantize=config.quantize,
         dtype=config.dtype or "float16",
+        constants=config.constants,
+        split_devices=config.visible_devices if split else 1,
     )
 
 
@@ -78,7 +83,7 @@ class Device:
         """KV cache of sequences between steps, bytes; 0 of none."""
         if not contexts:
             return 0.0
-        return len(contexts) * self._width(contexts) * self.setup.kv_bytes_per_token
+        return len(contexts) * self._width(contexts) * device_kv_bytes_per_token(self.setup)
 
     def allocate_prefill(self, lengths: tuple[int, ...], held_bytes: float) -> None:
         """RuntimeError where a prefill step beside `held_bytes` of KV cache does not fit."""

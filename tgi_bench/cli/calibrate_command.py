@@ -1,0 +1,253 @@
+"""`tgi-bench calibrate`: the estimate's constants fitted to the measured times of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+
+import click
+
+from tgi_bench.analysis.run import Run
+from tgi_bench.cli.run_view import load
+from tgi_bench.errors import InputError, ResultsError
+from tgi_bench.estimate.accelerator import accelerator
+from tgi_bench.estimate.calibration import Calibration, dump, published
+from tgi_bench.estimate.constants import ABSENT, UNCALIBRATED, check_names
+from tgi_bench.report.estimated_measured import Measured, measured, simulated
+from tgi_bench.report.table import Table
+
+_FAR = 2
+"""Prompts of less than this factor's difference tell nothing of leaving one out."""
+_SIMULATED = "SIMULATED: fitted to an estimate's own times, not to a device"
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrateOptions:
+    """output: the YAML file; None: only printed. names: the constants; () is the usual ones.
+
+    device: the accelerator's row where the run does not name it.
+    """
+
+    output: Path | None
+    names: tuple[str, ...]
+    device: str | None
+    simulated_ok: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Fitted:
+    """One accelerator and stack: what came of the fit, and what was left out of it."""
+
+    calibration: Calibration
+    left_out: tuple[str, ...]
+
+
+def run(paths: Sequence[Path], options: CalibrateOptions) -> None:
+    """Fit, print and write; raises InputError where no calibration comes of it."""
+    if options.names:
+        check_names(options.names)
+    if options.device is not None:
+        accelerator(options.device)
+    if options.output is not None and options.output.exists():
+        raise InputError(f"{options.output}: exists; give -o a new file's name")
+    runs = [load(path) for path in paths]
+    figures, source = _figures(runs, options)
+    groups: dict[tuple[str, str], list[Measured]] = {}
+    for figure in figures:
+        key = (figure.setup.accelerator.name, figure.planned.stack)
+        groups.setdefault(key, []).append(figure)
+    fitted: list[_Fitted] = []
+    refused: list[str] = []
+    for key, group in groups.items():
+        try:
+            fitted.append(_fit(key, group, source, options))
+        except InputError as error:
+            refused.append(f"{key[1]} on {key[0]}: {error}")
+    if not fitted:
+        raise InputError("; ".join(refused) or _nothing(runs))
+    for one in fitted:
+        _print(one)
+    for sentence in refused:
+        click.echo(f"not calibrated: {sentence}")
+    if options.output is None:
+        click.echo("not kept: give -o FILE to write it")
+        return
+    _write(options.output, tuple(one.calibration for one in fitted))
+    click.echo(f"wrote {options.output}: tgi-bench estimate --calibration {options.output} ...")
+
+
+def _figures(runs: Sequence[Run], options: CalibrateOptions) -> tuple[list[Measured], str]:
+    """What was measured in all runs, and their names for the provenance."""
+    figures: list[Measured] = []
+    sources = []
+    for one in runs:
+        source = f"{one.origin.value} run {one.plan.experiment}/{one.run_id}"
+        if simulated(one):
+            if not options.simulated_ok:
+                raise InputError(
+                    f"run {one.run_id} is simulated: its times are an estimate's; with "
+                    "--simulated-ok it is taken, and the calibration says so"
+                )
+            source += f" ({_SIMULATED})"
+        found = measured(one, options.device)
+        figures += [figure for figure in found.figures if figure.seconds is not None]
+        if not found.figures and found.reasons:
+            raise InputError(
+                f"run {one.run_id}: {found.reasons[0]}; --accelerator names it"
+                if "accelerator" in found.reasons[0]
+                else f"run {one.run_id}: {found.reasons[0]}"
+            )
+        sources.append(source)
+    return figures, "; ".join(dict.fromkeys(sources))
+
+
+def _nothing(runs: Sequence[Run]) -> str:
+    names = ", ".join(run.run_id for run in runs)
+    return f"{names}: no measured batch to fit to; loads over HTTP are not fitted"
+
+
+def _fit(
+    key: tuple[str, str], group: Sequence[Measured], source: str, options: CalibrateOptions
+) -> _Fitted:
+    # Imported here: scipy takes longer to load than most commands take.
+    from tgi_bench.estimate import calibrate as fitting
+    from tgi_bench.estimate import points as of_points
+
+    used = [figure for figure in group if not figure.why_not] or list(group)
+    reasons: dict[str, int] = {}
+    for figure in group:
+        if figure not in used:
+            reasons[figure.why_not] = reasons.get(figure.why_not, 0) + 1
+    points = [
+        of_points.Point(
+            figure.setup,
+            figure.phase,
+            of_points.Sizes(
+                figure.sizes.batch_size,
+                figure.sizes.middle_context
+                if figure.phase == "decode" and figure.sizes.new_tokens > 1
+                else figure.sizes.prompt_tokens,
+                figure.sizes.new_tokens,
+                figure.mlp_degree,
+            ),
+            figure.seconds,
+        )
+        for figure in used
+        if figure.seconds is not None
+    ]
+    names = options.names or _usual(key[1]) or fitting.names_for(points)
+    subject = fitting.Subject(key[0], key[1], source)
+    calibration = fitting.calibrate(
+        subject, points, names, _splits(used, len(names)), _noise(used, fitting.NOISE)
+    )
+    left_out = tuple(f"{count} left out: {reason}" for reason, count in reasons.items())
+    return _Fitted(calibration, left_out)
+
+
+def _usual(stack: str) -> tuple[str, ...] | None:
+    """The constants that the published calibration of the same stack fits; None without one."""
+    for calibration in published():
+        if calibration.stack == stack and stack.startswith("transformers"):
+            return tuple(name for name, _ in calibration.fitted)
+    return None
+
+
+def _splits(used: Sequence[Measured], constants: int) -> dict[str, list[Hashable]]:
+    """Groups that are left out together, where what remains is enough for a fit."""
+    candidates: dict[str, list[Hashable]] = {
+        "one num_shard": [figure.setup.num_shard for figure in used],
+        "one batch size": [figure.sizes.batch_size for figure in used],
+        "one prompt length": [figure.sizes.prompt_tokens for figure in used],
+        "one model": [figure.setup.model.name for figure in used],
+    }
+    prompts = [figure.sizes.prompt_tokens for figure in used]
+    if max(prompts) < _FAR * min(prompts):
+        del candidates["one prompt length"]
+    return {
+        name: labels
+        for name, labels in candidates.items()
+        if 1 < len(set(labels)) < len(labels)
+        and len(labels) - max(labels.count(label) for label in labels) >= max(2, constants)
+    }
+
+
+def _noise(used: Sequence[Measured], otherwise: float) -> float:
+    """Mean spread of the samples of one figure, from 0.5 to 50 %; `otherwise` without samples."""
+    spreads = [figure.spread for figure in used if figure.spread is not None]
+    return round(min(max(mean(spreads), 0.005), 0.5), 4) if spreads else otherwise
+
+
+def _print(fitted: _Fitted) -> None:
+    calibration = fitted.calibration
+    click.echo(f"{calibration.stack} on {calibration.accelerator}")
+    click.echo(f"  fitted to {calibration.points} measured times of {calibration.source}")
+    click.echo(f"  one measurement is taken to be within {calibration.noise:.1%}")
+    for sentence in fitted.left_out:
+        click.echo(f"  {sentence}")
+    click.echo()
+    _print_table(_constants(calibration))
+    click.echo()
+    _print_table(_errors(calibration))
+    click.echo()
+
+
+def _constants(calibration: Calibration) -> Table:
+    plain = UNCALIBRATED.values()
+    rows = tuple(
+        (
+            name,
+            f"{value:.4g}",
+            "not modelled" if name in ABSENT else f"{plain[name]:.4g}",
+            unit_of(name),
+        )
+        for name, value in calibration.fitted
+    )
+    return Table(("Constant", "Fitted", "Uncalibrated", "Unit"), rows, frozenset({1, 2}))
+
+
+def unit_of(name: str) -> str:
+    """A constant's unit, which its name ends in."""
+    if name.endswith("_efficiency"):
+        return "share of the data sheet's peak"
+    if name.endswith("_operations"):
+        return "operations"
+    return "s"
+
+
+def _errors(calibration: Calibration) -> Table:
+    rows = [
+        ("uncalibrated", "-", f"{calibration.uncalibrated_error:.2%}"),
+        ("in sample", "-", f"{calibration.in_sample_error:.2%}"),
+        *(
+            (f"{one.split} left out", str(one.groups), f"{one.error:.2%}")
+            for one in calibration.held_out
+        ),
+    ]
+    return Table(
+        ("Mean |estimated - measured| / measured", "Groups", "Error"),
+        tuple(rows),
+        frozenset({1, 2}),
+    )
+
+
+def _print_table(table: Table) -> None:
+    rows = (table.headers, *table.rows)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (
+            cell.rjust(width) if i in table.right else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        click.echo(f"  {'  '.join(cells)}".rstrip())
+
+
+def _write(path: Path, calibrations: tuple[Calibration, ...]) -> None:
+    try:
+        with open(path, "x", encoding="utf-8") as file:
+            file.write(dump(calibrations))
+    except FileExistsError:
+        raise InputError(f"{path}: exists; give -o a new file's name") from None
+    except OSError as error:
+        raise ResultsError(f"{path}: cannot be written: {error.strerror}") from None

@@ -1,0 +1,273 @@
+"""`tgi-bench estimate`: any matrix of configurations, without a server."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise, product
+from typing import TYPE_CHECKING
+
+import click
+
+from tgi_bench.cli.calibration_choice import Choose, chooser, model_of
+from tgi_bench.errors import InputError
+from tgi_bench.estimate.accelerator import accelerator
+from tgi_bench.estimate.calibration import Calibration
+from tgi_bench.estimate.setup import LARGEST_SIZE, Setup
+from tgi_bench.report.estimated_answer import (
+    CONSTANTS,
+    DEFINITIONS,
+    STEP_COLUMNS,
+    Answer,
+    Answers,
+    as_csv,
+    as_json,
+    as_markdown,
+    as_rst,
+    shared,
+    tables,
+)
+from tgi_bench.report.estimated_figures import Sizes, estimates
+from tgi_bench.report.estimated_stack import none_published, provenance, stack_of, tgi_stack
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+    from tgi_bench.cli.experiment_file import Request
+    from tgi_bench.report.table import Table
+
+MOST_CONFIGURATIONS = 100_000
+_NONE = "none"
+_SIZE = re.compile(r"[+-]?\d{1,30}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixOptions:
+    """The command line's words for a matrix; each a list with commas between."""
+
+    model: tuple[str, ...]
+    accelerator: str
+    num_shard: str
+    quantize: str
+    dtype: str
+    batch_size: str
+    prompt_tokens: str
+    new_tokens: str
+    stack: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """One cell of the matrix before any constant is chosen."""
+
+    stack: str
+    setup: Setup
+    sizes: Sizes
+
+
+def run(matrix: MatrixOptions | Request, calibration: str | None, form: str) -> None:
+    """Print the estimate of a matrix, or of an experiment's trials; raises InputError."""
+    choose = chooser(calibration)
+    if isinstance(matrix, MatrixOptions):
+        asked, remarks = _matrix(matrix)
+    else:
+        asked, remarks = _experiment(matrix)
+    found = answers(asked, choose, remarks)
+    match form:
+        case "json":
+            click.echo(as_json(found), nl=False)
+        case "csv":
+            click.echo(as_csv(found), nl=False)
+        case "md":
+            click.echo(as_markdown(found), nl=False)
+        case "rst":
+            click.echo(as_rst(found), nl=False)
+        case _:
+            _print(found)
+
+
+def answers(asked: Sequence[Configuration], choose: Choose, remarks: Sequence[str] = ()) -> Answers:
+    """The figures of each configuration, uncalibrated and where there is one calibrated."""
+    chosen: dict[tuple[str, str], Calibration | None] = {}
+    for one in asked:
+        key = (one.setup.accelerator.name, one.stack)
+        if key not in chosen:
+            chosen[key] = choose(*key)
+    plain = estimates([(one.setup, one.sizes) for one in asked])
+    own = [chosen[one.setup.accelerator.name, one.stack] for one in asked]
+    fitted = iter(
+        estimates(
+            [
+                (calibration.applied(one.setup), one.sizes)
+                for one, calibration in zip(asked, own, strict=True)
+                if calibration is not None
+            ]
+        )
+    )
+    rows = []
+    for one, uncalibrated, calibration in zip(asked, plain, own, strict=True):
+        strange = None
+        if calibration is not None:
+            strange = calibration.strangeness(one.setup.accelerator.name, one.stack)
+        calibrated = None if calibration is None else next(fitted)
+        rows.append(Answer(one.stack, uncalibrated, calibrated, strange or ""))
+    used = tuple(dict.fromkeys(c for c in chosen.values() if c is not None))
+    return Answers(tuple(rows), used, (*remarks, *_said(chosen)))
+
+
+def _said(chosen: dict[tuple[str, str], Calibration | None]) -> tuple[str, ...]:
+    """Where the constants come from, and where they are used for something else."""
+    sentences: dict[str, None] = {}
+    for key, calibration in chosen.items():
+        if calibration is None:
+            sentences[none_published(*key)] = None
+            continue
+        sentences[provenance(calibration)] = None
+        strange = calibration.strangeness(*key)
+        if strange is not None:
+            sentences[f"NOT OF THIS STACK: {strange}."] = None
+    return tuple(sentences)
+
+
+def _matrix(options: MatrixOptions) -> tuple[list[Configuration], list[str]]:
+    # Not above: what reads launchers' arguments is for those who give no version.
+    stack = stack_of(options.stack or tgi_stack(_newest()))
+    models = [model_of(name) for name in options.model]
+    devices = [accelerator(name) for name in words("--accelerator", options.accelerator)]
+    quantizations = [None if q == _NONE else q for q in words("--quantize", options.quantize)]
+    shards = sizes("--num-shard", options.num_shard)
+    dtypes = words("--dtype", options.dtype)
+    asked = (
+        sizes("--prompt-tokens", options.prompt_tokens),
+        sizes("--new-tokens", options.new_tokens),
+        sizes("--batch-size", options.batch_size),
+    )
+    lists = (models, devices, dtypes, shards, quantizations, *asked)
+    count = 1
+    for values in lists:
+        count *= len(values)
+    if count > MOST_CONFIGURATIONS:
+        raise InputError(f"{count} configurations are asked; at most {MOST_CONFIGURATIONS} are")
+    configurations = []
+    for model, device, dtype, num_shard, quantize in product(
+        models, devices, dtypes, shards, quantizations
+    ):
+        setup = Setup(
+            model=model.shape,
+            accelerator=device,
+            num_shard=num_shard,
+            quantize=quantize,
+            dtype=dtype,
+            prompt_logprobs=stack.prompt_logprobs,
+            generator=stack.generator,
+        )
+        configurations += [
+            Configuration(stack.name, setup, Sizes(batch, prompt, new))
+            for prompt, new, batch in product(*asked)
+        ]
+    return configurations, [f"{m.shape.name}: {m.doubt}." for m in models if m.doubt]
+
+
+def _newest() -> str:
+    from tgi_bench.plan.launcher_args import NEWEST
+
+    return NEWEST
+
+
+def _experiment(request: Request) -> tuple[list[Configuration], list[str]]:
+    """The batches of an experiment, as `plan` estimates them."""
+    from tgi_bench.report.estimated_setups import planned_setup
+
+    _, plan = request.load()
+    if not plan.trials:
+        raise InputError(f"{request.file}: holds no batches, of which alone there is an estimate")
+    setups = {d.deployment_id: planned_setup(d) for d in plan.deployments}
+    found = [
+        Configuration(
+            setups[t.deployment_id].stack,
+            setups[t.deployment_id].setup,
+            Sizes(t.batch_size, t.sequence_length, t.decode_length),
+        )
+        for t in plan.trials
+    ]
+    return found, []
+
+
+def words(option: str, text: str) -> list[str]:
+    """ "a,b" as a list; InputError for an empty word or one that stands twice."""
+    found = [word.strip() for word in text.split(",")]
+    if not all(found):
+        raise InputError(f"{option} {text!r}: values with commas between are needed")
+    if len(set(found)) != len(found):
+        raise InputError(f"{option} {text!r}: a value stands twice")
+    return found
+
+
+def sizes(option: str, text: str) -> list[int]:
+    """ "1,2,4" as numbers; InputError for what is none, or not from 1 to LARGEST_SIZE."""
+    found = []
+    for word in words(option, text):
+        if not _SIZE.fullmatch(word):
+            raise InputError(f"{option} {word!r:.60} is not a whole number; write 1,2,4")
+        if not 1 <= int(word) <= LARGEST_SIZE:
+            raise InputError(f"{option} is {word}; it must be from 1 to {LARGEST_SIZE}")
+        found.append(int(word))
+    return found
+
+
+def _print(found: Answers) -> None:
+    from tgi_bench.cli.console import standard_output
+
+    console = standard_output()
+    soft = not console.is_terminal
+    console.print("Estimated: nothing here was measured.", markup=False)
+    for name, value in shared(found):
+        console.print(f"  {name}: {value}", markup=False, soft_wrap=soft)
+    for title, table in tables(found):
+        console.print(f"\n{title}", style="bold", markup=False)
+        for part in _fitting(table, console.width):
+            console.print(_rich(part, _GAP if _natural_width(part) <= console.width else 1))
+    console.print()
+    for remark in (*found.remarks, *DEFINITIONS):
+        console.print(remark, markup=False, soft_wrap=soft)
+
+
+def _fitting(table: Table, width: int) -> tuple[Table, ...]:
+    """The table; where it is too wide the prefill, the decode step and the whole by themselves."""
+    if _natural_width(table) <= width or CONSTANTS not in table.headers:
+        return (table,)
+    first = table.headers.index(CONSTANTS) + 1
+    ends = (first, first + STEP_COLUMNS, first + 2 * STEP_COLUMNS, len(table.headers))
+    return tuple(
+        _columns(table, [*range(first), *range(begin, end)]) for begin, end in pairwise(ends)
+    )
+
+
+def _natural_width(table: Table) -> int:
+    cells = zip(table.headers, *table.rows, strict=True)
+    return sum(max(map(len, column)) + _GAP for column in cells) - _GAP
+
+
+def _columns(table: Table, chosen: Sequence[int]) -> Table:
+    return replace(
+        table,
+        headers=tuple(table.headers[i] for i in chosen),
+        rows=tuple(tuple(row[i] for i in chosen) for row in table.rows),
+        right=frozenset(place for place, i in enumerate(chosen) if i in table.right),
+    )
+
+
+def _rich(table: Table, gap: int) -> RichTable:
+    from rich.table import Table as RichTable
+
+    shown = RichTable(box=None, padding=(0, gap, 0, 0), header_style="")
+    for i, header in enumerate(table.headers):
+        shown.add_column(header, justify="right" if i in table.right else "left")
+    for row in table.rows:
+        shown.add_row(*row)
+    return shown
+
+
+_GAP = 2
+"""Blanks between two columns."""

@@ -213,7 +213,8 @@ def _git(*words: str) -> _Program:
     """What git says of the package's folder."""
     # Inside a git hook these name the hook's repository.
     environ = {name: v for name, v in os.environ.items() if not name.startswith("GIT_")}
-    return _Program(["git", "-C", str(_PACKAGE), *words], _GIT_TIMEOUT_S, environ)
+    command = ["git", "--no-optional-locks", "-C", str(_PACKAGE), *words]
+    return _Program(command, _GIT_TIMEOUT_S, environ)
 
 
 def _operating_system() -> str:

@@ -7,10 +7,10 @@ BASE   ?= python:3.12-slim
 TGI_VERSIONS ?= 0.9.4 3.3.7
 PROTOS := $(wildcard tgi_bench/wire/*.proto)
 
-.PHONY: help fuzz matrix demo test lint types unit bench images stubs schema golden clean
+.PHONY: help accuracy fuzz matrix demo test lint types unit bench images stubs schema golden clean
 
 help: ## Say what there is
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.package ## Install, sweep experiments/quickstart.yaml on the embedded server, print its report
 	@echo "== sweeping experiments/quickstart.yaml on the embedded, simulated server"
@@ -37,6 +37,9 @@ unit: $(VENV)/.dev
 
 bench: $(VENV)/.dev ## Measure our own figures: goal, measured, met or missed
 	@$(BIN)/python -m tests.bench
+
+accuracy: $(VENV)/.dev ## Estimate held-out figures of the published tables: goal, error, met or missed
+	@$(BIN)/python -m tests.accuracy
 
 fuzz: $(VENV)/.dev ## Lay our HTTP framing beside llhttp's on two million generated answers
 	@$(BIN)/python -m tests.drive.framing_fuzz --cases 2000000 --seed 0

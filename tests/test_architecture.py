@@ -33,7 +33,12 @@ ARROWS: dict[str, frozenset[str]] = {
 FOR_ALL = frozenset({"errors", "observation", "__init__"})
 FORBIDDEN_NAMES = frozenset({"utils", "util", "common", "helpers", "base", "manager", "registry"})
 QUICK = ("plan", "estimate")
-HEAVY = frozenset({"numpy", "grpc", "aiohttp", "httpx", "docker"})
+HEAVY = frozenset({"numpy", "scipy", "grpc", "aiohttp", "httpx", "docker"})
+# Arrays of configurations, and fits of them: neither --help nor `plan` imports these.
+OF_ARRAYS = frozenset(
+    f"estimate/{name}.py"
+    for name in ("calibrate", "grid", "grid_estimate", "memory_arrays", "points", "step_arrays")
+)
 # Processes of their own: the server's log and its launcher's last word, and the script that
 # stands between fork and exec.
 MAY_PRINT_OR_EXIT = frozenset({"server/log.py", "server/launcher.py", "launch/follow_parent.py"})
@@ -142,11 +147,25 @@ def test_plan_and_estimate_start_quickly() -> None:
     heavy = [
         f"{found.file.relative_to(PACKAGE)}:{found.line}: {found.module}"
         for path in sources()
-        if room_of(path) in QUICK
+        if room_of(path) in QUICK and path.relative_to(PACKAGE).as_posix() not in OF_ARRAYS
         for found in imports(path)
         if found.module.split(".")[0] in HEAVY
     ]
     assert heavy == []
+
+
+def test_arrays_are_imported_where_they_are_needed_only() -> None:
+    """No file of plan/ or estimate/ that starts quickly imports one that does not."""
+    slow = {"tgi_bench." + name.removesuffix(".py").replace("/", ".") for name in OF_ARRAYS}
+    wrong = [
+        f"{found.file.relative_to(PACKAGE)}:{found.line}: {found.module}"
+        for path in sources()
+        if room_of(path) in QUICK and path.relative_to(PACKAGE).as_posix() not in OF_ARRAYS
+        for found in imports(path)
+        if any(found.module == name or found.module.startswith(f"{name}.") for name in slow)
+    ]
+    assert wrong == []
+    assert {path.relative_to(PACKAGE).as_posix() for path in sources()} >= OF_ARRAYS
 
 
 def prints_or_exits(source: str) -> list[int]:

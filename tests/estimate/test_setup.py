@@ -58,3 +58,13 @@ def test_sizes_out_of_range(size: int) -> None:
 def test_fractions_out_of_range(fraction: float) -> None:
     with pytest.raises(InputError, match="memory_fraction is"):
         check_fraction(fraction)
+
+
+def test_generators_and_devices_in_turn_are_checked() -> None:
+    model, device = model_shape("facebook/opt-1.3b"), accelerator("L4")
+    with pytest.raises(InputError, match="unknown generator 'vllm'; known: tgi, transformers"):
+        Setup(model, device, generator="vllm")
+    with pytest.raises(InputError, match="num_shard 2 and 4 devices that hold the layers in turn"):
+        Setup(model, device, 2, split_devices=4)
+    with pytest.raises(InputError, match="split_devices is 0"):
+        Setup(model, device, split_devices=0)

@@ -1,17 +1,11 @@
 """Time of the collectives between the devices of one tensor-parallel deployment.
 
-Nothing here is calibrated: the constants are orders of magnitude with a physical name.
+Launch and share of the link's rate are `setup.constants`'; a hop is an order of magnitude.
 """
 
 from __future__ import annotations
 
 from tgi_bench.estimate.setup import Setup
-
-LINK_EFFICIENCY = 0.75
-"""Share of a link's data sheet rate that a ring of large messages reaches."""
-
-COLLECTIVE_LAUNCH_S = 10e-6
-"""From the launch of a collective's kernel to its first message, seconds."""
 
 NVLINK_HOP_S = 1.5e-6
 PCIE_HOP_S = 5e-6
@@ -26,7 +20,7 @@ def uses_nvlink(setup: Setup) -> bool:
 def _link_bytes_per_s(setup: Setup) -> float:
     device = setup.accelerator
     rate = device.nvlink_bytes_per_s if uses_nvlink(setup) else device.pcie_bytes_per_s
-    return rate * LINK_EFFICIENCY
+    return rate * setup.constants.link_efficiency
 
 
 def _hop_s(setup: Setup) -> float:
@@ -39,7 +33,7 @@ def all_reduce_s(setup: Setup, message_bytes: float) -> float:
     if n == 1:
         return 0.0
     transfer = 2 * (n - 1) / n * message_bytes / _link_bytes_per_s(setup)
-    return COLLECTIVE_LAUNCH_S + 2 * (n - 1) * _hop_s(setup) + transfer
+    return setup.constants.collective_launch_s + 2 * (n - 1) * _hop_s(setup) + transfer
 
 
 def all_gather_s(setup: Setup, gathered_bytes: float) -> float:
@@ -48,7 +42,7 @@ def all_gather_s(setup: Setup, gathered_bytes: float) -> float:
     if n == 1:
         return 0.0
     transfer = (n - 1) / n * gathered_bytes / _link_bytes_per_s(setup)
-    return COLLECTIVE_LAUNCH_S + (n - 1) * _hop_s(setup) + transfer
+    return setup.constants.collective_launch_s + (n - 1) * _hop_s(setup) + transfer
 
 
 def reduces_per_step(setup: Setup) -> int:

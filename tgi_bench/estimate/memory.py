@@ -99,9 +99,14 @@ def _layer(setup: Setup, tokens: int, scores: float) -> _Transient:
 
 def _scores(setup: Setup, batch_size: int, query_tokens: int, key_tokens: int) -> float:
     """Attention scores in memory on one device; 0 in the flash class, which keeps none."""
-    if not setup.model.padded:
+    if not setup.padded:
         return 0.0
     return batch_size * query_tokens * key_tokens * setup.model.heads / setup.num_shard
+
+
+def device_kv_bytes_per_token(setup: Setup) -> float:
+    """KV cache of one token on one device: of its own layers where they are held in turn."""
+    return setup.kv_bytes_per_token / setup.split_devices
 
 
 def runtime_bytes(setup: Setup) -> float:
@@ -123,8 +128,8 @@ def _need(setup: Setup, kv_bytes: float, phases: tuple[_Transient, ...]) -> Memo
 def decode_memory(setup: Setup, batch_size: int, context_tokens: int) -> MemoryNeed:
     """One decode step of `batch_size` sequences, `context_tokens` of each in the KV cache."""
     check_sizes(batch_size=batch_size, context_tokens=context_tokens)
-    copies = CONCAT_COPIES if setup.model.padded else 1
-    kv_bytes = batch_size * context_tokens * setup.kv_bytes_per_token
+    copies = CONCAT_COPIES if setup.padded else 1
+    kv_bytes = batch_size * context_tokens * device_kv_bytes_per_token(setup)
     scores = _scores(setup, batch_size, 1, context_tokens)
     phases = (_layer(setup, batch_size, scores), _logits(setup, batch_size))
     return _need(setup, copies * kv_bytes, phases)
@@ -134,10 +139,10 @@ def prefill_step_memory(setup: Setup, batch_size: int, prompt_tokens: int) -> Me
     """One prefill step: KV cache of the prompts, and the larger of one layer and the logits."""
     check_sizes(batch_size=batch_size, prompt_tokens=prompt_tokens)
     tokens = batch_size * prompt_tokens
-    logits_tokens = tokens if setup.model.padded or setup.prompt_logprobs else batch_size
+    logits_tokens = tokens if setup.padded or setup.prompt_logprobs else batch_size
     scores = _scores(setup, batch_size, prompt_tokens, prompt_tokens)
     phases = (_layer(setup, tokens, scores), _logits(setup, logits_tokens))
-    return _need(setup, tokens * setup.kv_bytes_per_token, phases)
+    return _need(setup, tokens * device_kv_bytes_per_token(setup), phases)
 
 
 def prefill_memory(
@@ -172,7 +177,7 @@ def kv_capacity_tokens(
     """
     check_sizes(max_batch_prefill_tokens=max_batch_prefill_tokens)
     check_fraction(memory_fraction)
-    if setup.model.padded:
+    if setup.padded:
         return None
     warmup = prefill_step_memory(setup, 1, max_batch_prefill_tokens)
     taken = warmup.total_bytes - warmup.kv_cache_bytes

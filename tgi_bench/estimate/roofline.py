@@ -1,4 +1,4 @@
-"""How long one step takes at the roofline: what the hardware's rates allow, uncalibrated.
+"""How long one step takes: the hardware's rates times the efficiencies of `setup.constants`.
 
 A step is a few groups of kernels that run one after the other. Within a group computing and
 reading memory overlap, so that it takes the longer of the two; groups do not overlap.
@@ -18,15 +18,6 @@ from tgi_bench.estimate.model import (
 )
 from tgi_bench.estimate.setup import Setup, check_sizes
 
-COMPUTE_EFFICIENCY = 0.63
-"""Share of the tensor cores' data sheet rate that large matrix products reach.
-
-TorchCAP's microbenchmark: 70 of 111 TFLOP/s on an RTX A5000. Taken for every device.
-"""
-
-BANDWIDTH_EFFICIENCY = 0.85
-"""Share of the data sheet's memory bandwidth that long reads reach; order of magnitude."""
-
 HIDDEN_PASSES_PADDED = 16
 """Reads and writes of a hidden-sized tensor in one eager layer: 2 norms (4), 2 residual
 sums (6), splitting and reordering q, k and v (6)."""
@@ -43,8 +34,16 @@ FFN_PASSES_FLASH = 3
 SCORE_PASSES = 6
 """Reads and writes of the attention scores in one eager layer: product, mask, softmax, product."""
 
-CONCAT_PASSES = 3
-"""The padded class copies the KV cache to grow it: read, write, then read by attention."""
+CONCAT_PASSES = 2
+"""The padded class copies the KV cache to grow it: read, write. Attention reads it once more."""
+
+CONCAT_ELEMENT_BYTES = 4
+"""The least that an element of that copy costs in transformers' generate(): rows of odd length are
+copied element by element.
+
+Chosen after seeing the bigcode table, where steps of 2-byte elements take nearly as long as those
+of 4-byte ones. TGI's padded class is counted in bytes: of one dtype, its table cannot tell.
+"""
 
 LOGITS_PASSES_GATHERED = 5
 """Passes over gathered logits: written, copied to a list (2), concatenated (2)."""
@@ -61,9 +60,11 @@ class StepTime:
 
     compute_s, memory_s: of the device at its achievable rates, if only they counted.
     interconnect_s: collectives. host_s: launching kernels and choosing tokens.
-    total_s: max(sum over groups of max(compute, memory) + interconnect, launching) + choosing;
-        at least each of the others.
+    total_s: max(sum over groups of max(compute, memory) + interconnect + the operations' ramps and
+        gaps, launching), or the sum of both where launching waits, + choosing + prompt texts
+        + waiting for the slowest rank; at least each of the others.
     bound: "host" where launching outlasts the device, else the largest of the three.
+    bound_share: the bound's own seconds / total_s, in (0, 1].
     """
 
     compute_s: float
@@ -73,9 +74,22 @@ class StepTime:
     total_s: float
     bound: Bound
 
+    @property
+    def bound_share(self) -> float:
+        match self.bound:
+            case "compute":
+                own_s = self.compute_s
+            case "memory":
+                own_s = self.memory_s
+            case "interconnect":
+                own_s = self.interconnect_s
+            case "host":
+                own_s = self.host_s
+        return own_s / self.total_s
+
 
 @dataclass(frozen=True, slots=True)
-class _Kernels:
+class Kernels:
     """A group of kernels on one device: seconds of computing, seconds of memory traffic."""
 
     compute_s: float
@@ -90,7 +104,7 @@ def matrix_flop_per_s(setup: Setup) -> float:
     """Achievable rate of activations' products (attention, logits): dtype's peak * efficiency."""
     device = setup.accelerator
     peak = device.fp32_flop_per_s if setup.dtype == "float32" else device.flop_per_s
-    return peak * COMPUTE_EFFICIENCY
+    return peak * setup.constants.compute_efficiency
 
 
 def linear_flop_per_s(setup: Setup) -> float:
@@ -101,13 +115,13 @@ def linear_flop_per_s(setup: Setup) -> float:
     """
     int8 = setup.accelerator.int8_op_per_s
     if setup.quantize == "bitsandbytes" and int8 is not None:
-        return int8 * COMPUTE_EFFICIENCY
+        return int8 * setup.constants.compute_efficiency
     return matrix_flop_per_s(setup)
 
 
-def _kernels(setup: Setup, flop: float, flop_per_s: float, bytes_moved: float) -> _Kernels:
-    bytes_per_s = setup.accelerator.bytes_per_s * BANDWIDTH_EFFICIENCY
-    return _Kernels(compute_s=flop / flop_per_s, memory_s=bytes_moved / bytes_per_s)
+def _kernels(setup: Setup, flop: float, flop_per_s: float, bytes_moved: float) -> Kernels:
+    bytes_per_s = setup.accelerator.bytes_per_s * setup.constants.bandwidth_efficiency
+    return Kernels(compute_s=flop / flop_per_s, memory_s=bytes_moved / bytes_per_s)
 
 
 def touched_linear_parameters(setup: Setup, tokens: int) -> float:
@@ -122,18 +136,18 @@ def touched_linear_parameters(setup: Setup, tokens: int) -> float:
     return model.layers * per_layer
 
 
-def _linears(setup: Setup, tokens: int) -> _Kernels:
+def linears(setup: Setup, tokens: int) -> Kernels:
     """2 flop a weight and token; every touched weight read once."""
     flop = 2.0 * active_linear_parameters(setup.model) * tokens / setup.num_shard
     weights = touched_linear_parameters(setup, tokens) * setup.linear_weight_bytes
     return _kernels(setup, flop, linear_flop_per_s(setup), weights / setup.num_shard)
 
 
-def _elementwise(setup: Setup, tokens: int) -> _Kernels:
+def elementwise(setup: Setup, tokens: int) -> Kernels:
     """Norms, residuals and activations: memory traffic only. ffn tensors are sharded."""
     model = setup.model
-    hidden_passes = HIDDEN_PASSES_PADDED if model.padded else HIDDEN_PASSES_FLASH
-    ffn_passes = FFN_PASSES_PADDED if model.padded else FFN_PASSES_FLASH
+    hidden_passes = HIDDEN_PASSES_PADDED if setup.padded else HIDDEN_PASSES_FLASH
+    ffn_passes = FFN_PASSES_PADDED if setup.padded else FFN_PASSES_FLASH
     ffn = model.ffn * model.experts_per_token / setup.num_shard
     per_token = model.layers * (hidden_passes * model.hidden + ffn_passes * ffn)
     return _kernels(setup, 0.0, matrix_flop_per_s(setup), tokens * per_token * setup.dtype_bytes)
@@ -146,12 +160,12 @@ def _attention_flop(setup: Setup, query_key_pairs: float) -> float:
     return 4.0 * query_key_pairs * width * model.layers
 
 
-def _prefill_attention(setup: Setup, batch_size: int, prompt_tokens: int) -> _Kernels:
+def prefill_attention(setup: Setup, batch_size: int, prompt_tokens: int) -> Kernels:
     """Padded: all S*S pairs, scores written to memory. Flash: the causal half, scores are not."""
     model = setup.model
     pairs = float(batch_size * prompt_tokens * prompt_tokens)
     kv = batch_size * prompt_tokens * setup.kv_bytes_per_token
-    if not model.padded:
+    if not setup.padded:
         queries_and_outputs = 2 * batch_size * prompt_tokens * model.layers * setup.dtype_bytes
         width = model.heads * model.head_dim / setup.num_shard
         moved = 2 * kv + queries_and_outputs * width
@@ -165,16 +179,21 @@ def _prefill_attention(setup: Setup, batch_size: int, prompt_tokens: int) -> _Ke
     return _kernels(setup, _attention_flop(setup, pairs), matrix_flop_per_s(setup), moved)
 
 
-def _decode_attention(setup: Setup, batch_size: int, context_tokens: int) -> _Kernels:
+def decode_attention(setup: Setup, batch_size: int, context_tokens: int) -> Kernels:
     """One query a sequence; the KV cache read once, and copied first by the padded class."""
     kv = batch_size * context_tokens * setup.kv_bytes_per_token
-    passes = CONCAT_PASSES if setup.model.padded else 1
+    passes = 1.0
+    if setup.padded:
+        by_element = setup.generator == "transformers"
+        widened = max(1.0, CONCAT_ELEMENT_BYTES / setup.dtype_bytes) if by_element else 1.0
+        passes += CONCAT_PASSES * widened
     flop = _attention_flop(setup, float(batch_size * context_tokens))
-    return _kernels(setup, flop, matrix_flop_per_s(setup), passes * kv)
+    bytes_per_s = setup.accelerator.bytes_per_s * setup.constants.kv_bandwidth_efficiency
+    return Kernels(flop / matrix_flop_per_s(setup), passes * kv / bytes_per_s)
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
+class Step:
     """Sizes of one step: tokens go through the layers, prompt_tokens of them are prompts'."""
 
     batch_size: int
@@ -183,7 +202,7 @@ class _Step:
     prompt_tokens: int
 
 
-def _head(setup: Setup, step: _Step) -> _Kernels:
+def head(setup: Setup, step: Step) -> Kernels:
     """The product that gives the rank's part of the logits; the matrix read once."""
     weights = vocabulary_parameters(setup.model) / setup.num_shard
     logits = step.logits_tokens * setup.model.vocab / setup.num_shard
@@ -192,7 +211,7 @@ def _head(setup: Setup, step: _Step) -> _Kernels:
     return _kernels(setup, flop, matrix_flop_per_s(setup), moved)
 
 
-def _after_head(setup: Setup, step: _Step) -> _Kernels:
+def after_head(setup: Setup, step: Step) -> Kernels:
     """Copies of the gathered logits and the log-softmax: memory traffic only.
 
     The softmax is of each sequence's last logits, or of all where prompt_logprobs asks for them.
@@ -204,21 +223,24 @@ def _after_head(setup: Setup, step: _Step) -> _Kernels:
     return _kernels(setup, 0.0, matrix_flop_per_s(setup), moved)
 
 
-def _step_time(setup: Setup, step: _Step, attention: _Kernels) -> StepTime:
+def _step_time(setup: Setup, step: Step, attention: Kernels) -> StepTime:
     groups = (
-        _linears(setup, step.tokens),
-        _elementwise(setup, step.tokens),
+        linears(setup, step.tokens),
+        elementwise(setup, step.tokens),
         attention,
-        _head(setup, step),
-        _after_head(setup, step),
+        head(setup, step),
+        after_head(setup, step),
     )
     compute_s = sum(group.compute_s for group in groups)
     memory_s = sum(group.memory_s for group in groups)
     interconnect_s = interconnect.step_s(setup, step.tokens, step.logits_tokens)
-    device_s = sum(group.total_s for group in groups) + interconnect_s
+    device_s = sum(group.total_s for group in groups) + interconnect_s + host.kernels_s(setup)
     launch_s = host.launch_s(setup)
     choice_s = host.token_choice_s(setup, step.batch_size)
-    choice_s += host.prompt_text_s(setup, step.prompt_tokens)
+    choice_s += host.prompt_text_s(setup, step.prompt_tokens) + host.rank_skew_s(setup)
+    choice_s += host.prompt_positions_s(setup, step.prompt_tokens // step.batch_size)
+    waits = host.waits_for_device(setup)
+    busy_s = device_s + launch_s if waits else max(device_s, launch_s)
     device: tuple[tuple[float, Bound], ...] = (
         (compute_s, "compute"),
         (memory_s, "memory"),
@@ -230,7 +252,7 @@ def _step_time(setup: Setup, step: _Step, attention: _Kernels) -> StepTime:
         memory_s=memory_s,
         interconnect_s=interconnect_s,
         host_s=launch_s + choice_s,
-        total_s=max(device_s, launch_s) + choice_s,
+        total_s=busy_s + choice_s,
         bound=bound,
     )
 
@@ -241,16 +263,16 @@ def prefill_time(setup: Setup, batch_size: int, prompt_tokens: int) -> StepTime:
     tokens = batch_size * prompt_tokens
     # The padded class computes the logits of every prompt token, the flash class of the last
     # unless the others are asked for.
-    logits_tokens = tokens if setup.model.padded or setup.prompt_logprobs else batch_size
-    attention = _prefill_attention(setup, batch_size, prompt_tokens)
-    return _step_time(setup, _Step(batch_size, tokens, logits_tokens, tokens), attention)
+    logits_tokens = tokens if setup.padded or setup.prompt_logprobs else batch_size
+    attention = prefill_attention(setup, batch_size, prompt_tokens)
+    return _step_time(setup, Step(batch_size, tokens, logits_tokens, tokens), attention)
 
 
 def decode_time(setup: Setup, batch_size: int, context_tokens: int) -> StepTime:
     """One decode step of `batch_size` sequences, each attending to `context_tokens`."""
     check_sizes(batch_size=batch_size, context_tokens=context_tokens)
-    attention = _decode_attention(setup, batch_size, context_tokens)
-    return _step_time(setup, _Step(batch_size, batch_size, batch_size, 0), attention)
+    attention = decode_attention(setup, batch_size, context_tokens)
+    return _step_time(setup, Step(batch_size, batch_size, batch_size, 0), attention)
 
 
 def generate_time_s(setup: Setup, batch_size: int, prompt_tokens: int, new_tokens: int) -> float:

@@ -7,6 +7,7 @@ from difflib import get_close_matches
 
 from tgi_bench.errors import InputError
 from tgi_bench.estimate.accelerator import Accelerator
+from tgi_bench.estimate.constants import UNCALIBRATED, Constants
 from tgi_bench.estimate.model import ModelShape, linear_parameters, parameters
 
 DTYPE_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
@@ -28,6 +29,9 @@ WEIGHT_BYTES = {
 }
 """Bytes of one weight of a linear layer, by text-generation-launcher's `quantize`."""
 
+GENERATORS = ("tgi", "transformers")
+"""What generates: a shard of text-generation-inference, or transformers' generate()."""
+
 LARGEST_SIZE = 10**7
 """Batch sizes and token counts above it are taken for a slip."""
 
@@ -40,6 +44,11 @@ class Setup:
     dtype: of weights, activations and KV cache; a key of DTYPE_BYTES.
     prompt_logprobs: prefill answers with the log-probability and text of every prompt token, as
         TGI did before 0.9.0 for every request, and does since where a request asks for it.
+    constants: a calibration's, for the stack and accelerator that it was fitted on.
+    generator: one of GENERATORS. transformers' generate() grows its KV cache by concatenation for
+        every model, and chooses the next tokens of the whole batch at once.
+    split_devices: devices that hold the layers in turn and work one after the other
+        (transformers' device_map), each of them a rank of its own where num_shard is 1.
     InputError where the heads cannot be divided, or a name is unknown.
     """
 
@@ -49,9 +58,21 @@ class Setup:
     quantize: str | None = None
     dtype: str = "float16"
     prompt_logprobs: bool = False
+    constants: Constants = UNCALIBRATED
+    generator: str = "tgi"
+    split_devices: int = 1
 
     def __post_init__(self) -> None:
-        check_sizes(num_shard=self.num_shard)
+        check_sizes(num_shard=self.num_shard, split_devices=self.split_devices)
+        if self.generator not in GENERATORS:
+            raise InputError(
+                f"unknown generator {self.generator!r}; known: {', '.join(GENERATORS)}"
+            )
+        if self.split_devices > 1 and self.num_shard > 1:
+            raise InputError(
+                f"num_shard {self.num_shard} and {self.split_devices} devices that hold the layers "
+                "in turn exclude each other"
+            )
         _check_heads(self.model, self.num_shard)
         if self.dtype not in DTYPE_BYTES:
             raise InputError(f"unknown dtype {self.dtype!r}; known: {', '.join(DTYPE_BYTES)}")
@@ -59,6 +80,16 @@ class Setup:
             raise InputError(f"{self.accelerator.name} has no bfloat16; use dtype float16")
         if self.quantize is not None and self.quantize not in WEIGHT_BYTES:
             raise InputError(_unknown_quantize(self.quantize))
+
+    @property
+    def devices(self) -> int:
+        """Devices in all."""
+        return self.num_shard * self.split_devices
+
+    @property
+    def padded(self) -> bool:
+        """Whether sequences are padded to one length and the KV cache is concatenated."""
+        return self.model.padded or self.generator == "transformers"
 
     @property
     def dtype_bytes(self) -> int:
@@ -72,14 +103,14 @@ class Setup:
 
     @property
     def weights_bytes(self) -> float:
-        """Weights of one device: (linear * bytes each + the rest * dtype) / num_shard.
+        """Weights of one device: (linear * bytes each + the rest * dtype) / devices.
 
         Norms and learned positions are replicated in truth; they are below 0.1 % of the sum.
         """
         linear = linear_parameters(self.model)
         rest = parameters(self.model) - linear
         total = linear * self.linear_weight_bytes + rest * self.dtype_bytes
-        return total / self.num_shard
+        return total / self.devices
 
     @property
     def kv_bytes_per_token(self) -> float:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from tgi_bench.analysis.load_run import LoadSummary
 from tgi_bench.analysis.published_verdict import judge_entries
-from tgi_bench.analysis.run import DeploymentRecord, Origin, Run, TrialSummary
+from tgi_bench.analysis.run import DeploymentRecord, Origin, Run, TrialSummary, Verdict
 from tgi_bench.analysis.summary import summarise, summarise_published
 from tgi_bench.analysis.verdict import judge
 from tgi_bench.errors import ResultsError
 from tgi_bench.observation import TrialEnd
 from tgi_bench.plan.plan import BatchTrial, LauncherKind
 from tgi_bench.record.store import RunHeader, RunStore
+from tgi_bench.report.source import COMMAND
 
 
 def load(path: Path) -> Run:
@@ -40,6 +42,12 @@ def load(path: Path) -> Run:
         verdict = judge(
             header.plan, origin, deployments, trials, finished, loads=loads, floors=floors
         )
+    if COMMAND in dict(header.environment):
+        # Whoever typed options is told of options.
+        from tgi_bench.cli.load_command import in_options
+
+        checks = (replace(c, remedy=in_options(c.remedy)) for c in verdict.checks)
+        verdict = Verdict(tuple(checks))
     return Run(
         run_id=header.run_id,
         plan=header.plan,
@@ -97,7 +105,10 @@ def write_documents(folder: Path, documents: Mapping[str, str]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in documents.items():
             part = folder / f".{name}.part"
-            part.write_text(text, encoding="utf-8")
-            os.replace(part, folder / name)
+            try:
+                part.write_text(text, encoding="utf-8")
+                os.replace(part, folder / name)
+            finally:
+                part.unlink(missing_ok=True)
     except OSError as error:
         raise ResultsError(f"{folder}: reports cannot be written: {error.strerror}") from None

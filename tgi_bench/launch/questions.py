@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from http.client import OK, HTTPConnection, HTTPException, HTTPSConnection
 from urllib.parse import urlsplit
 
+from tgi_bench.plan.plan import MODEL_SERVED
+
 _TIMEOUT_S = 5.0
 _MOST_BYTES = 1 << 24
 """Of an answer that is read."""
@@ -65,6 +67,12 @@ def answers(url: str, path: str, tls: ssl.SSLContext | None = None) -> bool:
     return _get(url, path, tls) is not None
 
 
+def status_of(url: str, path: str, tls: ssl.SSLContext | None = None) -> int | None:
+    """The status that GET of that path answers; None where none comes."""
+    answer = _answer(url, path, tls)
+    return None if answer is None else answer[0]
+
+
 def served_model(
     url: str, api_key: str | None = None, tls: ssl.SSLContext | None = None
 ) -> str | None:
@@ -77,13 +85,15 @@ def served_model(
 
 
 def said_details(info: Info, model: str | None) -> tuple[tuple[str, str], ...]:
-    """/info as one line of JSON, and the model that an OpenAI dialect serves."""
+    """/info as one line of JSON, and the model that /v1/models, or else /info, names."""
     details = []
     if info.fields:
         text = json.dumps(info.fields, ensure_ascii=False, sort_keys=True)
         details.append(("/info", text))
+    named = info.fields.get("model_id")
+    model = named if model is None and isinstance(named, str) and named else model
     if model is not None:
-        details.append(("Model served", model))
+        details.append((MODEL_SERVED, model))
     return tuple(details)
 
 
@@ -102,7 +112,15 @@ def capacity_of(url: str, tls: ssl.SSLContext | None = None) -> int | None:
 def _get(
     url: str, path: str, tls: ssl.SSLContext | None, api_key: str | None = None
 ) -> bytes | None:
-    """The body of a 200; None: another status, or no answer. Neither proxies nor redirects.
+    """The body of a 200; None: another status, or no answer."""
+    answer = _answer(url, path, tls, api_key)
+    return answer[1] if answer is not None and answer[0] == OK else None
+
+
+def _answer(
+    url: str, path: str, tls: ssl.SSLContext | None, api_key: str | None = None
+) -> tuple[int, bytes] | None:
+    """Status and whole body; None: no answer. Neither proxies nor redirects.
 
     http.client, for it is there in a fifth of the time that httpx takes to import: a load waits
     for these questions.
@@ -128,7 +146,7 @@ def _get(
             connection.close()
     except (OSError, HTTPException, ValueError):
         return None  # ValueError: an address or a key that cannot be sent
-    return body if whole and response.status == OK else None
+    return (response.status, body) if whole else None
 
 
 def _json(body: bytes | None) -> object:

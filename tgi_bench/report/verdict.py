@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from tgi_bench.analysis.load_metrics import LOAD_DEFINITIONS
 from tgi_bench.analysis.metrics import DEFINITIONS, PUBLISHED_DIFFERENCES
-from tgi_bench.analysis.run import NOT_CHECKED, Check, Origin, Run
+from tgi_bench.analysis.run import NOT_CHECKED, Check, DeploymentRecord, Origin, Run
 from tgi_bench.analysis.verdict import CLIENT_SHARE
-from tgi_bench.plan.plan import Deployment, LauncherKind
+from tgi_bench.plan.plan import LauncherKind
 from tgi_bench.report.excess import excess_sentences, ranks_and_cores
 from tgi_bench.report.table import Table, markdown
-from tgi_bench.report.words import UNDEFINED
+from tgi_bench.report.words import NOT_KNOWN, UNDEFINED, known_model, known_version
 
 WRITTEN_BY = "Tables written by"
 """The name in an imported run's environment of the program that wrote its tables."""
@@ -83,7 +83,7 @@ def simulated(run: Run) -> str:
     """What stood in for hardware; empty where nothing did."""
     if run.origin is not Origin.SIMULATED:
         return ""
-    lines = dict.fromkeys(_simulation(d.deployment) for d in run.deployments)
+    lines = dict.fromkeys(_simulation(run, d) for d in run.deployments)
     return (
         "# What was simulated\n\n"
         + "".join(lines)
@@ -94,11 +94,15 @@ def simulated(run: Run) -> str:
     )
 
 
-def _simulation(deployment: Deployment) -> str:
+def _simulation(run: Run, record: DeploymentRecord) -> str:
     """Of a server that tgi-bench did not start as `embedded`, only that it says so of itself."""
+    deployment = record.deployment
     version = f"behaving as TGI {deployment.tgi_version}"
     if deployment.launcher is not LauncherKind.EMBEDDED:
-        return f"- model {deployment.model}, as its server says of itself, {version}\n"
+        said = None if record.facts is None else record.facts.version
+        version = f"behaving as TGI {said or known_version(deployment) or NOT_KNOWN}"
+        named = f"model {known_model(run) or NOT_KNOWN}"
+        return f"- {named}, as its server says of itself, {version}\n"
     embedded = deployment.embedded
     return (
         f"- model {deployment.model} on {embedded.accelerator}, engine `{embedded.engine}`, "

@@ -5,6 +5,7 @@
     |   |-- ExperimentError     an experiment file: knows file, line and key path
     |   |-- RunFileError        a run.db that is missing, truncated, foreign or too new
     |   |-- ResultsError        a results folder that cannot be written, a run id that exists
+    |   |   `-- NotRecordedError  a run that goes on could not be written any more (exit 1)
     |   `-- TableError          a published report that does not parse
     |-- LaunchError             a server did not become ready, or died (exit 1)
     `-- StepError               a gRPC step failed: knows its outcome (caught by the sweep)
@@ -93,6 +94,10 @@ class RunFileError(InputError):
 
 class ResultsError(InputError):
     """A results folder that cannot be written, or a run id that exists already."""
+
+
+class NotRecordedError(ResultsError):
+    """A run that goes on could not be written any more, as on a full disk."""
 
 
 class TableError(InputError):

@@ -17,6 +17,8 @@ class Outcome(StrEnum):
     OK = "ok"
     OUT_OF_MEMORY = "out_of_memory"
     SHARD_DIED = "shard_died"
+    SERVER_DIED = "server_died"
+    """Under a load over HTTP, which does not tell whether it was a shard."""
     TIMEOUT = "timeout"
     REFUSED = "refused"
     """Not sent: the server said that it has no room for it."""
@@ -103,6 +105,8 @@ class RequestOutcome(StrEnum):
     """Another status than 200, redirects included."""
     SERVER_ERROR = "server_error"
     """An error reported inside a 200."""
+    REJECTED = "rejected"
+    """The request itself was refused: 400, 413 or 422, or a validation error inside a 200."""
     INCOMPLETE = "incomplete"
     """The answer ended before its last event."""
     PROTOCOL = "protocol"
@@ -191,8 +195,8 @@ class ClientFacts:
     kernel_stamps: False where arrivals were stamped after the read, in user space; stamp_reason
         then says why.
     clock_step_ns: how far the wall clock moved against the monotonic one during the stage.
-    connections_opened: ahead of the requests; connections_reopened: during the stage, for a
-        request that had to wait for it.
+    connections_opened: ahead of the requests, or in the place of one that the client closed;
+        connections_reopened: during the stage, for a request that had to wait for it.
     """
 
     workers: int
@@ -218,6 +222,7 @@ class LoadStage:
         requests were intended in it, or are those that the counts name.
     dialect: as it was spoken: "tgi", "completions", "chat". details: what else was found by
         asking or chosen for this stage: how prompt lengths were made exact, and so on.
+    cut_off: why it ended before it was to; "" where it did not.
     """
 
     index: int
@@ -231,6 +236,7 @@ class LoadStage:
     dialect: str
     client: ClientFacts
     details: tuple[tuple[str, str], ...] = ()
+    cut_off: str = ""
 
 
 @dataclass(frozen=True, slots=True)

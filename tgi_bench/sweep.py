@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 from tgi_bench.drive.load import run_stage
 from tgi_bench.drive.preparation import LoadTarget, Prepared, prepare
 from tgi_bench.drive.stage_ask import Listener, Progress, StageAsk, of_search
-from tgi_bench.errors import InputError, LaunchError, StepError
+from tgi_bench.errors import InputError, LaunchError, NotRecordedError, StepError
 from tgi_bench.launch.endpoint import LaunchOptions, RunningServer
 from tgi_bench.launch.launcher import launch
 from tgi_bench.launch.questions import gauge_asker
@@ -225,12 +225,14 @@ class Sweep:
             with self.telemetry.during(self.store, trial.trial_id, attempt):
                 self._run_stages(prepared, recording, server)
             end = recording.end()
+        except NotRecordedError:
+            raise  # the trial goes on where there is room again
         except (InputError, StepError) as error:
             outcome = error.outcome if isinstance(error, StepError) else Outcome.FAILED
             end = TrialEnd(outcome, str(error))
         alive = not _died(server, _DEATH_SHOWS_S if recording.torn else 0.0)
         if not alive and (cause := server.death_cause()) is not None:
-            end = TrialEnd(Outcome.SHARD_DIED, cause)
+            end = TrialEnd(Outcome.SERVER_DIED, cause)
         end = TrialEnd(end.outcome, redactor.text(end.reason))
         self.store.end_load(trial.trial_id, attempt, end)
         self.watcher.trial_ended(trial, end)
@@ -275,7 +277,10 @@ class Sweep:
             _require_alive(recording, server)
             self.watcher.load_progress(trial, told)
 
-        return Listener(record=recording.record, progress=progress, enough=_enough(trial))
+        def cut_off(stage: LoadStage) -> None:
+            self.store.add_stage(trial.trial_id, recording.attempt, stage)
+
+        return Listener(recording.record, progress, _enough(trial), cut_off=cut_off)
 
     def _run_stage(
         self, prepared: Prepared, ask: StageAsk, recording: LoadRecording, listener: Listener
@@ -315,7 +320,7 @@ def _require_alive(recording: LoadRecording, server: RunningServer) -> None:
     """Raise StepError where nothing comes back any more because the server died: what is left
     of the load would tell nothing."""
     if recording.silent and not server.alive():
-        raise StepError(Outcome.SHARD_DIED, "the server no longer answers")
+        raise StepError(Outcome.SERVER_DIED, "the server no longer answers")
 
 
 def _died(server: RunningServer, wait_s: float) -> bool:

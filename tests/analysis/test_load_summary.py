@@ -109,7 +109,8 @@ def test_what_arrives_in_the_window_counts_of_any_part() -> None:
     ]
     stage = replace(STAGE, measured_from_ns=S, measured_until_ns=9 * S)
     found = summarise_stage(CLOSED, stage, seen)
-    assert value(found.requests_per_s) == 1 / 8
+    # Half a second of the first one's 1.501 s is in the window, and 1 s of the other's 2.5 s.
+    assert value(found.requests_per_s) == pytest.approx((501 / 1501 + 2 / 5) / 8)
     assert value(found.output_tokens_per_s) == 3 / 8
     assert found.e2e is not None
     assert found.e2e.requests == 1

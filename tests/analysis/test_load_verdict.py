@@ -71,6 +71,10 @@ def fields(**changes: object) -> Callable[[StageSummary], StageSummary]:
     return lambda stage: replace(stage, **changes)  # type: ignore[arg-type]
 
 
+def sent(rate_per_s: float, scheduled_per_s: float) -> Callable[[StageSummary], StageSummary]:
+    return fields(rate_per_s=rate_per_s, scheduled_per_s=scheduled_per_s)
+
+
 def lengths(**changes: int) -> Callable[[StageSummary], StageSummary]:
     return lambda stage: replace(stage, lengths=replace(stage.lengths, **changes))
 
@@ -129,10 +133,12 @@ CASES = [
     Case("has answers", fields(), fields(requests=0), "load.duration"),
     Case("has answers", fields(), fields(e2e=None), "load.duration"),
     Case("concurrency", fields(concurrency=7.6), fields(concurrency=7.5), "load.workers"),
-    Case("asked rate", fields(rate_per_s=10.19), fields(rate_per_s=10.21), "load.workers", OPEN),
-    Case("asked rate", fields(rate_per_s=9.81), fields(rate_per_s=9.79), "load.workers", OPEN),
-    # 100 sends of a Poisson process: 4 standard deviations are 40 %
-    Case("asked rate", fields(rate_per_s=6.1), fields(rate_per_s=5.9), "load.duration", POISSON),
+    Case("schedule", sent(10.19, 10.0), sent(10.21, 10.0), "load.workers", OPEN),
+    Case("schedule", sent(9.81, 10.0), sent(9.79, 10.0), "load.workers", OPEN),
+    # what a Poisson process drew is what is to be sent
+    Case("schedule", sent(8.0, 8.0), sent(8.0, 8.2), "load.workers", POISSON),
+    # 100 sends of it: 4 standard deviations are 40 %
+    Case("schedule", sent(6.1, 6.1), sent(5.9, 5.9), "load.duration", POISSON),
     Case("dropped", fields(dropped=0), fields(dropped=1), "load.max_in_flight"),
     Case("failed", outcomes(ok=200), outcomes(ok=199, timeout=1), "load.request_timeout"),
     Case(
@@ -330,12 +336,27 @@ def test_overload_is_a_searchs_business() -> None:
     assert [c.name for c in found if not c.passed] == []
 
 
-def test_the_client_is_asked_about_every_probe() -> None:
-    load = searched(Found(8, 8, 9, True))
+def test_the_client_is_asked_about_the_steps_that_decide() -> None:
+    load = searched(Found(8, 8, 16, True))
     slow = replace(load, stages=(load.stages[0], client(parent_cpu_ns=9 * S)(load.stages[1])))
     found = check("of a core", (slow,))
     assert not found.passed
     assert "find-max_concurrency at concurrency 16, repeat 2 (" in found.finding
+    assert check("of a core", (replace(slow, found=Found(8, 8, 9, True)),)).passed
+
+
+def test_the_server_is_asked_about_the_answer() -> None:
+    """Another value that met the SLOs is none that figures are taken from."""
+    load = searched(Found(8, 8, 16, True))
+    drifted = replace(load.stages[0], drift=2.0)
+    assert not check("halves", (replace(load, stages=(drifted, load.stages[1])),)).passed
+    other = replace(load, stages=(drifted, load.stages[1]), found=Found(4, 4, 16, True))
+    assert not check("halves", (other,)).made
+
+
+def test_one_that_was_cut_off_has_no_answers_to_miss() -> None:
+    cut = replace(BASE, stage=replace(STAGE, cut_off="interrupted"), e2e=None, requests=0)
+    assert not check("has answers", (LoadSummary(CLOSED, None, (cut,), None),)).made
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,9 @@ def test_a_noisy_answer_ends_within_its_repeats(seed: int, repeats: int, sought:
             assert 2 * sum(results) > len(results)
         if value == found.high:
             assert 2 * sum(results) <= repeats
-    assert found == found_so_far(find, probes)
+    so_far = found_so_far(find, probes)
+    assert (found.value, found.low, found.high) == (so_far.value, so_far.low, so_far.high)
+    assert so_far.done
 
 
 def test_a_majority_is_tried_for_and_no_more() -> None:
@@ -126,11 +128,44 @@ def test_probes_of_other_values_are_left_alone() -> None:
 
 def test_a_search_that_was_cut_off_keeps_its_bracket() -> None:
     assert found_so_far(STREAMS, []) == Found(None, None, None, False)
-    assert found_so_far(STREAMS, [Probe(8, True)]) == Found(8, 8, None, False)
+    assert found_so_far(STREAMS, [Probe(8, True)]) == Found(8, 8, None, False, met_in=(1, 1))
     probes = [Probe(8, True), Probe(16, True), Probe(32, False), Probe(24, True)]
-    assert found_so_far(STREAMS, probes) == Found(24, 24, 32, False)
+    assert found_so_far(STREAMS, probes) == Found(
+        24, 24, 32, False, met_in=(1, 1), missed_in=(1, 1)
+    )
     half = replace(STREAMS, repeats=3)
-    assert found_so_far(half, [*[Probe(8, True)] * 2, Probe(16, False)]) == Found(8, 8, None, False)
+    assert found_so_far(half, [*[Probe(8, True)] * 2, Probe(16, False)]) == Found(
+        8, 8, None, False, met_in=(2, 2)
+    )
+
+
+@pytest.mark.parametrize(
+    ("probes", "low", "high"),
+    [
+        ([(8, True), (16, None), (32, False)], 8, 32),
+        ([(8, None), (16, None), (32, None)], None, None),
+        ([(8, True), (8, None), (4, True), (16, False), (16, True), (32, False)], 4, 32),
+        ([(8, True), (16, False), (24, True), (32, False)], 8, 32),  # 16 and 24 contradict
+        ([(8, False), (16, True)], None, None),
+        ([(8, True)], 8, None),
+        ([(8, False)], None, 8),
+    ],
+)
+def test_the_interval_ends_where_every_repeat_is_clear(
+    probes: list[tuple[float, bool | None]], low: float | None, high: float | None
+) -> None:
+    found = found_so_far(STREAMS, [Probe(value, sure is not False, sure) for value, sure in probes])
+    assert (found.sure_low, found.sure_high) == (low, high)
+
+
+def test_how_often_the_answer_met_and_the_next_value_did_not() -> None:
+    three = replace(STREAMS, repeats=3, start=8)
+    probes = [Probe(8, True), Probe(8, False), Probe(8, True), Probe(16, False), Probe(16, False)]
+    probes += [Probe(12, False), Probe(12, True), Probe(12, False)]
+    probes += [Probe(10, False), Probe(10, False), Probe(9, False), Probe(9, True), Probe(9, False)]
+    found = found_so_far(three, probes)
+    assert (found.value, found.high, found.done) == (8, 9, True)
+    assert (found.met_in, found.missed_in) == ((2, 3), (2, 3))
 
 
 TRIAL = replace(OPEN, find=RATE, slos=(Slo("ttft_mean", 50 * MS),))
@@ -200,7 +235,14 @@ def test_a_loads_summary_has_its_searchs_answer() -> None:
         stages.append(replace(OPEN_STAGE, index=index, rate_per_s=rate))
         requests += seen
     cut = summarise_load(TRIAL, stages, requests, None)
-    assert cut.found == Found(4.0, 4.0, 8.0, False)
+    expected = Found(4.0, 4.0, 8.0, False, 4.0, 8.0, (1, 1), (1, 1))
+    assert cut.found == expected
+    assert not any(map(cut.cut_off, cut.stages))  # what is missing is the next step
+    assert cut.partial
     wide = replace(TRIAL, find=replace(RATE, tolerance=0.5))
-    assert summarise_load(wide, stages, requests, end).found == Found(4.0, 4.0, 8.0, True)
+    assert summarise_load(wide, stages, requests, end).found == replace(expected, done=True)
+    half = [stages[0], replace(stages[1], cut_off="interrupted")]
+    found = summarise_load(TRIAL, half, requests, None)
+    assert found.found == Found(4.0, 4.0, None, False, 4.0, None, (1, 1), (0, 0))
+    assert found.cut_off(found.stages[1]) == "interrupted"
     assert summarise_load(OPEN, stages, requests, end).found is None

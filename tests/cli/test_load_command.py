@@ -8,7 +8,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from tgi_bench.cli.load_command import load_plan_of, load_tree
+from tgi_bench.cli.load_command import in_options, load_plan_of, load_tree
 from tgi_bench.cli.load_options import LoadOptions, load_options
 from tgi_bench.errors import ExperimentError
 from tgi_bench.plan.experiment_text import load
@@ -171,3 +171,19 @@ def test_what_was_not_given_is_not_in_the_tree() -> None:
         "server": {"launcher": "attach", "url": URL},
         "load": {"concurrency": 1},
     }
+
+
+@pytest.mark.parametrize(
+    ("remedy", "said"),
+    [
+        ("raise load.duration or load.requests", "raise --duration or --requests"),
+        ("raise load.until.ci.", "raise --until."),
+        ("lower load.workload.output_tokens", "lower --output-tokens"),
+        ("say it in load.workload.shared_prefix", "say it in load.workload.shared_prefix"),
+        ("raise load.find's highest", "raise load.find's highest"),
+        ("or take any by server.verify_tls: false", "or take any by --insecure"),
+        ("that address (server.url), not server.sockets", "that address (URL), not server.sockets"),
+    ],
+)
+def test_a_remedy_in_options(remedy: str, said: str) -> None:
+    assert in_options(remedy) == said

@@ -12,6 +12,7 @@ from tests.drive import faulty_server
 from tests.drive.fake_engines import Engine, serve
 from tests.drive.faulty_server import UNKNOWN_HOST_URL, FaultyServer, refused_url
 from tgi_bench.cli import sweep_command
+from tgi_bench.errors import NotRecordedError
 from tgi_bench.observation import Outcome, RequestOutcome
 from tgi_bench.record.store import RunStore
 
@@ -97,6 +98,76 @@ def test_a_base_path(load: Load) -> None:
     assert code in ENDED, said
     assert outcomes(run_dir) == {RequestOutcome.OK}
     assert {one.path for one in server.asked} == {"/behind/a/proxy/generate_stream"}
+
+
+def test_the_address_that_an_openai_client_wants(load: Load) -> None:
+    with FaultyServer() as server:
+        code, said, run_dir = load(f"{server.url}/v1")
+    assert code in ENDED, said
+    assert f"{server.url}/v1: asked at {server.url}" in said
+    assert outcomes(run_dir) == {RequestOutcome.OK}
+    assert {one.path for one in server.asked} == {"/generate_stream"}
+
+
+def test_what_nobody_said_of_a_server_is_not_known(load: Load) -> None:
+    with serve(Engine(owner="vllm")) as url:
+        code, said, run_dir = load(url)
+    assert code in ENDED, said
+    page = (run_dir / "num_shard-1.md").read_text(encoding="utf-8")
+    title = page.partition("\n")[0]
+    assert title.endswith(" on a running server")
+    assert "auto" not in title
+    assert "num_shard: not known" in page
+    assert "Quantization not known" in page
+    assert "1 GPU" not in page
+    assert "No Quantization" not in page
+    assert f"The server at {url} ran already" in page
+    assert "text-generation-launcher" not in page.partition("# Definitions")[0]
+
+
+def test_a_load_is_gone_on_with(
+    tgi_bench: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after Ctrl-C in its second trial."""
+    results, few = tmp_path / "results", (*FEW, "-c", "1")
+    begun = RunStore.begin_load
+
+    def interrupted(store: RunStore, trial_id: str) -> int:
+        if trial_id.endswith("c1"):
+            raise KeyboardInterrupt
+        return begun(store, trial_id)
+
+    with FaultyServer() as server:
+        with monkeypatch.context() as patched:
+            patched.setattr(RunStore, "begin_load", interrupted)
+            ended = tgi_bench("load", server.url, *few, "--results", results)
+        assert ended.code == 130
+        assert "--resume" in ended.stdout
+        resumed = tgi_bench("load", server.url, *few, "--results", results, "--resume")
+    assert resumed.code in ENDED
+    assert "1 of 2 trials ended before" in resumed.stdout
+    with RunStore.open(only_run(results), writable=False) as store:
+        assert {end.outcome for end in store.ends().values()} == {Outcome.OK}
+        assert len(store.ends()) == 2
+
+
+def test_a_disk_that_fills_up(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was recorded before stays, and the trial is one that can be gone on with."""
+
+    def full(store: RunStore, *_: object) -> None:
+        raise NotRecordedError("the run could not be recorded: database or disk is full")
+
+    monkeypatch.setattr(RunStore, "add_stage", full)
+    with FaultyServer() as server:
+        code, said, run_dir = load(server.url)
+    assert code == 1
+    assert "database or disk is full; what was recorded before stays" in said
+    assert "not finished" in said
+    with RunStore.open(run_dir, writable=False) as store:
+        assert store.ends() == {}
+        (trial,) = store.header().plan.load_trials
+        assert len(list(store.requests(trial.trial_id))) == 9
+    assert (run_dir / "report.md").exists()
 
 
 def test_nobody_listens(load: Load) -> None:

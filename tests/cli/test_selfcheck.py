@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from tests.cli.blocking_client import BlockingClient
-from tgi_bench.cli import memory_watch, selfcheck_loads
+from tgi_bench.cli import memory_watch, selfcheck_command, selfcheck_loads
 from tgi_bench.cli.memory_watch import tree_bytes, watched
 from tgi_bench.cli.null_server import null_server
 from tgi_bench.cli.selfcheck_command import SelfcheckOptions, quick_floor, run
@@ -92,6 +92,13 @@ def test_a_floor_for_a_report() -> None:
     assert (floor.streams, floor.interval_ns, floor.events) == (3, 20_000_000, 3 * 8)
     assert floor.itl_error_ns is not None
     assert floor.start_lateness_ns is None
+
+
+def test_an_open_loops_floor_has_its_start_lateness(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selfcheck_command, "_QUICK_S", SHORT_S)
+    floor = quick_floor(None, BlockingClient(most=4))
+    assert floor.streams == 64
+    assert floor.start_lateness_ns is not None
 
 
 def test_held_streams_are_all_in_flight() -> None:

@@ -165,7 +165,7 @@ def test_a_key_is_sent_and_needed() -> None:
     with serve(engine) as url:
         able = find_out(url, "", Spoken.AUTO, None, Asking((("Authorization", "Bearer k"),)))
         assert able.spoken is Spoken.COMPLETIONS
-        with pytest.raises(InputError, match="wants another API key: HTTP 401"):
+        with pytest.raises(InputError, match="wants an API key: HTTP 401"):
             find_out(url, "", Spoken.AUTO, None, Asking())
 
 

@@ -224,8 +224,8 @@ def test_refusals(version: Version, spoken: Spoken) -> None:
     with serving.serve(version) as served:
         streamed = ours(served.url, spoken, stream=True, output_tokens=100)
         whole = ours(served.url, spoken, stream=False, output_tokens=100)
-    assert streamed.outcome is RequestOutcome.SERVER_ERROR
-    assert whole.outcome is RequestOutcome.HTTP_ERROR
+    assert streamed.outcome is RequestOutcome.REJECTED
+    assert whole.outcome is RequestOutcome.REJECTED
     for reading in (streamed, whole):
         assert "`inputs` tokens + `max_new_tokens` must be <= 40" in reading.reason
         assert reading.output_tokens == 0

@@ -119,7 +119,7 @@ def test_tgi_last_event_without_a_blank_line() -> None:
     ("error", "outcome"),
     [
         ({"error": "Model is overloaded", "error_type": "overloaded"}, RequestOutcome.OVERLOADED),
-        ({"error": "Input", "error_type": "validation"}, RequestOutcome.SERVER_ERROR),
+        ({"error": "Input", "error_type": "validation"}, RequestOutcome.REJECTED),
         ({"error": "x", "error_type": "incomplete_generation_stream"}, RequestOutcome.SERVER_ERROR),
     ],
 )
@@ -412,7 +412,7 @@ def test_openai_ends_early(events: list[bytes]) -> None:
         ({"error": {"message": "wait", "code": "429"}}, RequestOutcome.OVERLOADED, "wait"),
         (
             {"object": "error", "message": "bad", "type": "BadRequestError", "code": 400},
-            RequestOutcome.SERVER_ERROR,
+            RequestOutcome.REJECTED,
             "bad (BadRequestError)",
         ),
         (chat() | {"error": {"message": "x"}}, RequestOutcome.SERVER_ERROR, "x"),
@@ -501,10 +501,10 @@ def test_openai_whole_without_a_choice() -> None:
         ),
         (304, [], b"", "http_error", "HTTP 304 to nowhere: redirects are not followed"),
         (404, [], b"", "http_error", "HTTP 404"),
-        (422, [], b'{"error":"no"}', "http_error", 'HTTP 422: {"error":"no"}'),
+        (422, [], b'{"error":"no"}', "rejected", 'HTTP 422: {"error":"no"}'),
         (500, [], b"\xff" * 9, "http_error", "HTTP 500: " + "\ufffd" * 9),
         (204, [], b"", "http_error", "HTTP 204"),
-        (400, [], b"x" * 5000, "http_error", "HTTP 400: " + "x" * 197 + "..."),
+        (400, [], b"x" * 5000, "rejected", "HTTP 400: " + "x" * 197 + "..."),
     ],
 )
 @pytest.mark.parametrize("abilities", [TGI, CHAT])

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
+from tests.drive.loads import counted, trial
 from tgi_bench.drive import corpus_file
-from tgi_bench.drive.corpus_file import read_corpus
+from tgi_bench.drive.corpus_file import read_corpus, require_files
 from tgi_bench.errors import InputError
 from tgi_bench.plan.corpus import Entry
-from tgi_bench.plan.load_trial import FileKind, WorkloadFile
+from tgi_bench.plan.load_trial import (
+    ClosedLoop,
+    FileKind,
+    TraceTimes,
+    Workload,
+    WorkloadFile,
+)
 
 
 def refusal(path: Path | str) -> str:
@@ -27,6 +35,19 @@ def test_a_file_and_its_digest(tmp_path: Path) -> None:
     corpus, digest = read_corpus(WorkloadFile(str(file), FileKind.JSONL, shuffle=False))
     assert corpus.entries == (Entry(text="a"),)
     assert digest == sha256(file.read_bytes()).hexdigest()
+
+
+def test_files_are_read_before_anything_is_started(tmp_path: Path) -> None:
+    """A trace without times is refused there, and its column is named."""
+    file = tmp_path / "t.csv"
+    file.write_text("prompt_tokens,output_tokens\n4,3\n", encoding="utf-8")
+    workload = Workload(None, None, WorkloadFile(str(file), FileKind.CSV, False), None, None, 0)
+    require_files([trial(ClosedLoop(1), counted(1)), trial(ClosedLoop(1), counted(1), workload)])
+    with pytest.raises(InputError, match=r"t\.csv: has no times, .* a column `time_s`"):
+        require_files([trial(TraceTimes(1.0), counted(1), workload)])
+    missing = replace(workload, file=WorkloadFile("nobody.csv", FileKind.CSV, False))
+    with pytest.raises(InputError, match=r"^nobody\.csv: no such workload file"):
+        require_files([trial(ClosedLoop(1), counted(1), missing)])
 
 
 def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,8 @@ from tests.drive.faulty_server import Asked, FaultyServer
 from tests.drive.loads import MS, counted, outcomes, prepared, send_prepared, timed, trial
 from tgi_bench.drive.answer import Answer
 from tgi_bench.drive.feeding import ClosedFeeder, ConversationFeeder, TimedFeeder
-from tgi_bench.drive.reading import Reading
-from tgi_bench.drive.request_maker import RequestMaker
+from tgi_bench.drive.reading import Ask, Reading
+from tgi_bench.drive.request_maker import History, RequestMaker
 from tgi_bench.drive.worker_messages import Returned
 from tgi_bench.observation import LoadStage, RequestObservation, RequestOutcome, TokenSource
 from tgi_bench.plan.load_trial import ClosedLoop, Fixed, Spoken, Turns, Workload
@@ -103,7 +103,7 @@ def test_a_conversation_waits_for_its_answer_and_thinks() -> None:
     feeder = ConversationFeeder(maker(), specs(6, turns=3, think_ns=7), (1, 1), 100)
     feeder.begin(1000, None)
     ((_, (number, due, first)),) = feeder.jobs(0)
-    assert (number, due) == (0, 1000)
+    assert (number, due) == (0, 0)  # at once: it has no time that it could be late for
     assert b"q0" in first
     assert feeder.jobs(5000) == []
     assert not feeder.exhausted(5000)
@@ -122,12 +122,45 @@ def test_a_conversation_waits_for_its_answer_and_thinks() -> None:
     assert feeder.exhausted(7000)
 
 
+def test_without_thinking_a_turn_has_no_time() -> None:
+    feeder = ConversationFeeder(maker(), specs(4, turns=2), (1, 1), 100)
+    feeder.begin(0, None)
+    for number in range(4):
+        ((_, (found, due, _)),) = feeder.jobs(number)
+        assert (found, due) == (number, 0)
+        feeder.answered(returned(number, number), reading("x"))
+    assert feeder.jobs(9) == []
+    assert feeder.exhausted(9)
+
+
+@pytest.mark.parametrize("outcome", [RequestOutcome.OK, RequestOutcome.TIMEOUT])
+def test_the_next_conversation_is_made_while_the_last_answer_is_awaited(
+    outcome: RequestOutcome,
+) -> None:
+    """It needs no answer; what comes meanwhile is no part of it, and its turns still think."""
+    feeder = ConversationFeeder(maker(), specs(4, turns=2, think_ns=7), (1, 1), 3)
+    feeder.begin(0, None)
+    feeder.jobs(0)
+    assert feeder.jobs(1) == []  # prepares the second turn's words
+    feeder.answered(returned(0, 10), reading("one"))
+    ((_, (_, _, second)),) = feeder.jobs(10)
+    assert b"q0\\none\\nq1" in second
+    assert feeder.jobs(11) == []  # prepares the next conversation
+    assert not feeder.exhausted(11)  # though the third and last number is given away
+    feeder.answered(returned(1, 20), reading("two", outcome))
+    ((_, (number, due, third)),) = feeder.jobs(20)
+    assert (number, due) == (2, 0 if outcome is RequestOutcome.OK else 20 + 100 * MS)
+    assert b"q2" in third
+    assert b"two" not in third
+    assert feeder.exhausted(21)
+
+
 def test_nobody_asks_when_the_time_is_over() -> None:
-    feeder = ConversationFeeder(maker(), specs(100, turns=2), (3, 2), 100)
+    feeder = ConversationFeeder(maker(), specs(100, turns=2, think_ns=1), (3, 2), 100)
     feeder.begin(0, 1000)
     assert [worker for worker, _ in feeder.jobs(0)] == [0, 1, 0]
-    feeder.answered(returned(0, 999), reading())
-    feeder.answered(returned(1, 1000), reading())
+    feeder.answered(returned(0, 998), reading())
+    feeder.answered(returned(1, 999), reading())
     assert [job[1] for _, job in feeder.jobs(999)] == [999]
     feeder.answered(returned(2, 998), reading())
     assert feeder.exhausted(1000)
@@ -179,8 +212,11 @@ def test_chat_carries_the_conversation(workers: int) -> None:
             history = [*messages, {"role": "assistant", "content": answer}]
             if turn:
                 assert one.intended_ns == turns[turn - 1].ended_ns + THINK
+                assert one.sent_ns is not None
+                assert one.sent_ns >= one.intended_ns
                 assert one.prompt_tokens_asked is None
             else:
+                assert one.intended_ns == one.sent_ns
                 assert one.prompt_tokens_asked == 5
 
 
@@ -196,12 +232,29 @@ def test_completions_carry_the_conversation_as_text() -> None:
             assert "\n" not in prompts[number]
 
 
-def test_first_questions_are_there_when_the_clock_starts() -> None:
-    """However many users there are: they are made before it."""
+def test_first_questions_are_there_when_the_clock_starts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However many users there are: they are made before it, and sent as in any closed loop."""
+    made: list[int] = []
+    make = RequestMaker.make
+
+    def counted_make(
+        self: RequestMaker, number: int, spec: RequestSpec, messages: History
+    ) -> tuple[Ask, bytes]:
+        made.append(number)
+        return make(self, number, spec, messages)
+
+    monkeypatch.setattr(RequestMaker, "make", counted_make)
+    feeder = ConversationFeeder(maker(), specs(100), (64, 1), 100)
+    assert made == list(range(64))
+    feeder.begin(0, None)
+    assert [job[:2] for _, job in feeder.jobs(0)] == [(number, 0) for number in range(64)]
     with FaultyServer() as server:
         workload = replace(TALK, turns=Turns(Fixed(1), 0), prompt=Fixed(400))
-        asked = trial(ClosedLoop(64), timed(50 * MS), workload)
-        stage, seen = send_prepared(prepared(server.url, asked))
-    first = [one for one in seen if one.intended_ns == stage.began_ns]
-    assert len(first) == 64
+        _, seen = send_prepared(
+            prepared(server.url, trial(ClosedLoop(64), timed(50 * MS), workload))
+        )
+    assert {one.request_index for one in seen} >= set(range(64))
+    assert all(one.intended_ns == one.sent_ns for one in seen)
     assert outcomes(seen) == {RequestOutcome.OK}

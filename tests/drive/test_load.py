@@ -251,6 +251,16 @@ def test_connections_that_the_answer_closes_are_counted(name: str, reopened: boo
     )
 
 
+def test_connections_that_timeouts_closed_are_not_the_servers_doing() -> None:
+    with FaultyServer() as server:
+        server.behaviour("never_answers")
+        stage, seen = send(server.url, closed(6, 2, request_timeout_ns=100 * MS))
+    assert outcomes(seen) == {RequestOutcome.TIMEOUT}
+    assert len(seen) == 6
+    assert sum(one.new_connection for one in seen) == 4
+    assert (stage.client.connections_opened, stage.client.connections_reopened) == (6, 0)
+
+
 def test_connections_that_the_server_closes_while_idle_are_opened_again() -> None:
     """Each of them is closed between two sends, and no request meets that."""
     with FaultyServer(idle_s=0.03) as server:

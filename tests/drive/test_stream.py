@@ -15,7 +15,7 @@ from tests.drive.loads import MS, Sent, at_rate, prepared, timed, trial
 from tgi_bench.drive.load import run_stage
 from tgi_bench.drive.stage_ask import Listener, Progress, StageAsk
 from tgi_bench.errors import StepError
-from tgi_bench.observation import Outcome, RequestOutcome
+from tgi_bench.observation import LoadStage, Outcome, RequestOutcome
 from tgi_bench.plan.load_trial import Arrivals, ClosedLoop
 
 LONG = timed(60_000 * MS)
@@ -137,6 +137,39 @@ def test_a_listener_that_gives_up_ends_the_load() -> None:
 
         with pytest.raises(StepError, match="it died"):
             run(server, ClosedLoop(2), 1, give_up)
+
+
+def test_a_load_that_is_cut_off_is_handed_over_as_far_as_it_came() -> None:
+    """Its window ends with the last answer where the server died, else when it was ended."""
+    for error, reason in (
+        (StepError(Outcome.SERVER_DIED, "it died"), "it died"),
+        (KeyboardInterrupt(), "interrupted"),
+    ):
+        stages: list[LoadStage] = []
+        sent = Sent()
+
+        def progress(told: Progress, error: BaseException = error) -> None:
+            if told.ended > 4:
+                raise error
+
+        with FaultyServer() as server:
+            server.behaviour("slow")
+            asked = trial(ClosedLoop(2), LONG)
+            listener = Listener(sent.record, progress, cut_off=stages.append)
+            with pytest.raises(type(error)):
+                run_stage(prepared(server.url, asked), StageAsk(3, 1, asked.arrivals), listener)
+        (stage,) = stages
+        assert (stage.index, stage.repeat, stage.concurrency) == (3, 1, 2)
+        assert stage.cut_off == reason
+        answered = [one for one in sent.requests if one.outcome is RequestOutcome.OK]
+        last_ns = max(one.ended_ns for one in answered)
+        assert len(answered) > 4
+        assert {one.outcome for one in sent.requests} <= {RequestOutcome.OK, RequestOutcome.CUT_OFF}
+        if reason == "it died":
+            assert stage.measured_until_ns == last_ns
+        else:
+            assert last_ns <= stage.measured_until_ns <= stage.ended_ns
+        assert stage.client.workers == 1
 
 
 def test_a_worker_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:

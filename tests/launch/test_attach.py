@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -13,11 +15,13 @@ from tests.launch.deployments import deployment
 from tests.launch.test_process import wait_for
 from tests.launch.test_program import FAKE, _serve
 from tgi_bench.errors import InputError, LaunchError
+from tgi_bench.launch import attach
+from tgi_bench.launch.attach import base_url
 from tgi_bench.launch.endpoint import LaunchOptions
 from tgi_bench.launch.launcher import launch, require_startable
 from tgi_bench.launch.program import free_ports
-from tgi_bench.launch.questions import answers
-from tgi_bench.plan.plan import AttachOptions, Deployment, LauncherKind, Timeouts
+from tgi_bench.launch.questions import Info, answers, said_details
+from tgi_bench.plan.plan import MODEL_SERVED, AttachOptions, Deployment, LauncherKind, Timeouts
 
 
 def _attached(url: str, socket: str | None = None, probe_s: float = 30.0) -> Deployment:
@@ -84,6 +88,59 @@ def test_a_url_that_does_not_answer(tmp_path: Path) -> None:
         launch(_attached(url, probe_s=0.2), LaunchOptions(tmp_path, "run")),
     ):
         raise AssertionError("it answered")
+
+
+class _NotFound(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_error(404)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("path", "hint"), [("", ""), ("/api", r"; try http://127\.0\.0\.1:\d+, without the path")]
+)
+def test_a_server_of_another_kind_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, hint: str
+) -> None:
+    monkeypatch.setattr(attach, "_NOBODY_S", 0.1)
+    with HTTPServer(("127.0.0.1", 0), _NotFound) as server:
+        thread = Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            url = f"http://127.0.0.1:{server.server_port}{path}"
+            said = rf"^{url} is no server that can be measured: .* are HTTP 404{hint}$"
+            with (
+                pytest.raises(LaunchError, match=said),
+                launch(_attached(url), LaunchOptions(tmp_path, "run")),
+            ):
+                raise AssertionError("it was taken")
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize(
+    ("url", "base"),
+    [
+        ("http://h:1/v1", "http://h:1"),
+        ("http://h:1/v1/", "http://h:1"),
+        ("http://h/x/v1", "http://h/x"),
+        ("http://h:1/", "http://h:1/"),
+        ("http://v1", "http://v1"),
+        ("http://h/xv1", "http://h/xv1"),
+    ],
+)
+def test_the_v1_of_openai_clients_is_left_out(url: str, base: str) -> None:
+    assert base_url(url) == base
+
+
+def test_the_model_is_the_one_served_or_that_of_info() -> None:
+    info = Info({"model_id": "a/b"}, "3.0.0", simulated=False)
+    assert dict(said_details(info, None))[MODEL_SERVED] == "a/b"
+    assert dict(said_details(info, "c"))[MODEL_SERVED] == "c"
+    assert MODEL_SERVED not in dict(said_details(Info({}, None, simulated=False), None))
 
 
 def test_sockets_that_are_none(tmp_path: Path) -> None:

@@ -42,7 +42,15 @@ def test_sharegpt() -> None:
     {"conversations": [{"from": "gpt", "value": "alone"}, {"from": "human", "value": ""}]}
     ]"""
     corpus = parse_corpus(FileKind.SHAREGPT, text, "s.json")
-    assert corpus == Corpus((Entry(text="one", later=("two",)),), 2, "s.json")
+    entry = Entry(text="one", later=("two",), answers=("x", ""))
+    assert corpus == Corpus((entry,), 2, "s.json")
+
+
+def test_an_answer_that_is_no_text_is_no_reason_to_refuse_a_file() -> None:
+    text = r"""[{"conversations": [{"from": "human", "value": "one"},
+        {"from": "gpt", "value": "a\ud800"}, {"from": "gpt", "value": "more"}]}]"""
+    corpus = parse_corpus(FileKind.SHAREGPT, text, "s.json")
+    assert corpus.entries == (Entry(text="one", answers=("a?",)),)
 
 
 def test_azure() -> None:

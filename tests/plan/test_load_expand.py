@@ -282,7 +282,7 @@ def test_workloads(keys: str, workload: Workload) -> None:
 
 def test_the_rest() -> None:
     trial = one(
-        "concurrency: 1",
+        "rate: 1",
         "api: chat",
         "stream: false",
         "request_timeout: 500ms",

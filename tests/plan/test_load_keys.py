@@ -71,6 +71,17 @@ def said(*lines: str, sets: tuple[str, ...] = ()) -> str:
             "e.yaml:6: load.max_in_flight: is less than the concurrency 9: leave it out",
         ),
         (
+            ["concurrency: [4, 9]", "max_in_flight: 10"],
+            "e.yaml:6: load.max_in_flight: is read with `rate`, `ramp`, `trace` and "
+            "`find: max_rate` only: leave it out",
+        ),
+        (
+            ["concurrency: 4", "workload: {turns: {count: 0}}"],
+            "e.yaml:6: load.workload.turns.count: must be a number of requests from 1 to "
+            "10000000, or {uniform: [100, 1000]}, {normal: ...}, {lognormal: ...} or "
+            "{values: [...]}, not `0`",
+        ),
+        (
             ["concurency: 4"],
             "e.yaml:5: load.concurency: is no key here; allowed: name, api, stream, workload, "
             "concurrency, rate, ramp, trace, find, arrivals, burstiness, arrival_seed, duration, "

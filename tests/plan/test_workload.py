@@ -291,9 +291,9 @@ def test_turns_of_a_files_conversations() -> None:
 
 def test_a_trace_without_times() -> None:
     workload, corpus = of_file(Entry(text="a"))
-    with pytest.raises(InputError, match=r"^f: has no times, which a trace needs$"):
+    with pytest.raises(InputError, match=r"^f: has no times, .* a column `time_s`"):
         requests(workload, "t", corpus, once=True)
-    with pytest.raises(InputError, match=r"^the workload: has no times"):
+    with pytest.raises(ValueError, match="a trace goes with a file"):
         requests(PLAIN, "t", None, once=True)
 
 
@@ -303,3 +303,18 @@ def test_a_file_without_its_corpus() -> None:
         requests(workload, "t", None)
     with pytest.raises(ValueError, match="a corpus goes with"):
         requests(PLAIN, "t", corpus)
+
+
+def test_a_files_answers_say_how_long_ours_are_to_be_where_they_are_counted() -> None:
+    entry = Entry(text="a", later=("b", "c", "d"), answers=("one two", "", "three words here", ""))
+    workload, corpus = of_file(entry, kind=FileKind.SHAREGPT)
+    talk = replace(workload, turns=Turns(Fixed(4), 0))
+    counting = replace(corpus, count_tokens=lambda text: len(text.split()))
+
+    def asked(of: Workload, file: Corpus) -> list[int | None]:
+        return [spec.output_tokens for spec in first(4, of, corpus=file)]
+
+    assert asked(talk, counting) == [2, 128, 3, 128]
+    assert asked(workload, counting) == [2, 2, 2, 2]
+    assert asked(talk, corpus) == [128] * 4
+    assert asked(replace(talk, output=Fixed(9)), counting) == [9] * 4

@@ -77,7 +77,12 @@ def test_stages_and_requests_are_read_back_equal(tmp_path: Path) -> None:
     )
     bare = dataclasses.replace(samples.client(), worker_cpu_ns=(), kernel_stamps=False)
     second = dataclasses.replace(
-        samples.load_stage(1), concurrency=None, rate_per_s=4.0, details=(), client=bare
+        samples.load_stage(1),
+        concurrency=None,
+        rate_per_s=4.0,
+        details=(),
+        client=bare,
+        cut_off="the server died",
     )
     with _store(tmp_path) as store:
         assert store.begin_load(LOAD) == 1

@@ -26,6 +26,7 @@ from tgi_bench.observation import (
     TrialEnd,
 )
 from tgi_bench.plan.load_trial import (
+    OTHER_CPU,
     Arrivals,
     ClosedLoop,
     Extent,
@@ -44,7 +45,10 @@ from tgi_bench.plan.load_trial import (
 )
 
 S = 1_000 * MS
-TRUNCATED = (("Prompt lengths", "cut by the server to the asked length (`truncate`)"),)
+TRUNCATED = (
+    ("Prompt lengths", "cut by the server to the asked length (`truncate`)"),
+    (OTHER_CPU, "0.42 of 2 cores"),
+)
 SLOS = (Slo("ttft_p99", 500.0 * MS), Slo("itl_p99", 50.0 * MS), Slo("success", 0.999))
 FLOORS = (
     ClientFloor(1, 0, 100_000, 310_000.0, 900.0, (18e3, 25e3, 60e3), None, None, True),

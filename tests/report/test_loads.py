@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.analysis.samples import MS, OK, deployment
+from tests.analysis.samples import MS, OK, deployment, facts
 from tests.report.example import simulated_run
 from tests.report.load_example import (
     SLOS,
@@ -34,6 +34,7 @@ from tgi_bench.plan.load_trial import (
     Empirical,
     Extent,
     FileKind,
+    Find,
     Fixed,
     Length,
     LogNormal,
@@ -43,6 +44,7 @@ from tgi_bench.plan.load_trial import (
     RatePart,
     SharedPrefix,
     Slo,
+    Sought,
     Spoken,
     TraceTimes,
     Turns,
@@ -51,6 +53,8 @@ from tgi_bench.plan.load_trial import (
     Workload,
     WorkloadFile,
 )
+from tgi_bench.plan.plan import ANY_MODEL, MODEL_SERVED, AttachOptions, LauncherKind
+from tgi_bench.report import load_tables as tables
 from tgi_bench.report import load_words as words
 from tgi_bench.report.documents import LOAD_CSV_HEADERS, as_csv, as_json, documents, loads_csv
 from tgi_bench.report.load_group import groups
@@ -127,8 +131,9 @@ def _of_one(load: LoadSummary) -> Run:
 def test_loads_without_figures() -> None:
     asked = [trial(SERVER, f"load-c{n}", ClosedLoop(n)) for n in (1, 2, 3)]
     failed = TrialEnd(Outcome.LAUNCH_FAILED, "too few GPUs")
+    unanswered = replace(stage(asked[0], 1, 100, 50), e2e=None)
     loads = [
-        LoadSummary(asked[0], None, (stage(asked[0], 1, 100, 50),), None),
+        LoadSummary(asked[0], None, (unanswered,), None),
         LoadSummary(asked[1], failed, (), None),
         LoadSummary(asked[2], failed, (), None),
     ]
@@ -159,20 +164,38 @@ def test_loads_without_figures() -> None:
     [
         (
             Found(8.0, 8.0, 9.0, True),
-            "**8 requests/s** is the highest rate that met every SLO in most of 2 repeats; the "
-            "true one is between 8 and 9, which did not (within 11.1%).\n",
+            "**8 requests/s** is the highest rate tried that met every SLO; 8 and 8 requests/s "
+            "were delivered; 9 requests/s, the next tried, did not. 95% confidence interval: not "
+            "known, for at no rate tried were the SLO metrics' intervals clear of their limits.\n",
         ),
         (
-            Found(8.0, 8.0, 9.0, False),
-            "(within 11.1%). The search was cut off: this is what it knew then.\n",
+            Found(8.0, 8.0, 9.0, True, 4.0, 16.0, (2, 2), (1, 2)),
+            "met every SLO (in 2 of 2 repeats); 8 and 8 requests/s were delivered; 9 requests/s, "
+            "the next tried, did not (in 1 of 2 repeats). 95% confidence interval: 4 to 16 "
+            "requests/s (at 4 every SLO metric's whole interval met its SLO, at 16 the whole "
+            "interval of one missed it).\n",
         ),
-        (Found(16.0, 16.0, None, True), "none higher was tried, so the true one may be higher.\n"),
-        (Found(64.0, 64.0, None, True), "the highest allowed, so the true one may be higher.\n"),
         (
-            Found(None, None, 4.0, True),
-            "**None**: not even the lowest rate tried, 4 requests/s, met every SLO.\n",
+            Found(8.0, 8.0, 9.0, False, None, 9.0),
+            "95% confidence interval: up to 9 requests/s, at which the whole interval of one "
+            "missed it; its lower end is not known, for at no rate tried did every SLO metric's "
+            "whole interval meet its SLO. The search was cut off: this is what it knew then.\n",
+        ),
+        (
+            Found(8.0, 8.0, 9.0, True, 8.0),
+            "95% confidence interval: from 8 requests/s on, at which every SLO metric's whole "
+            "interval met its SLO; its upper end is not known, for at no rate tried did the whole "
+            "interval of one miss it.\n",
+        ),
+        (Found(16.0, 16.0, None, True), "none higher was tried, so the true one may be higher. 95"),
+        (Found(64.0, 64.0, None, True), "the highest allowed, so the true one may be higher. 95"),
+        (
+            Found(None, None, 4.0, True, missed_in=(1, 2)),
+            "**None**: the lowest rate tried, 4 requests/s, did not meet every SLO (in 1 of 2 "
+            "repeats). 95",
         ),
         (None, "**No answer**: no rate was tried to its end.\n"),
+        (Found(None, None, None, False), "**No answer**: no rate was tried to its end.\n"),
     ],
 )
 def test_what_a_search_found(found: Found | None, says: str) -> None:
@@ -183,10 +206,55 @@ def test_what_a_search_found(found: Found | None, says: str) -> None:
     assert answer == (
         None
         if found is None
-        else {"value": found.value, "low": found.low, "high": found.high, "done": found.done}
+        else {
+            "value": found.value,
+            "low": found.low,
+            "high": found.high,
+            "done": found.done,
+            "confidence_interval": {"low": found.sure_low, "high": found.sure_high},
+            "met_in": {"repeats": found.met_in[0], "tried": found.met_in[1]},
+            "missed_in": {"repeats": found.missed_in[0], "tried": found.missed_in[1]},
+        }
     )
     lowest = found is None or found.value is None
     assert ("#### Latency of the lowest" in pages["num_shard-1.md"]) is lowest
+
+
+def test_a_concurrency_is_exact() -> None:
+    find = Find(Sought.MAX_CONCURRENCY, 4.0, 1.0, 64.0, 0.05, 1)
+    asked = trial(SERVER, "load-find-max_concurrency", ClosedLoop(4), slos=SLOS, find=find)
+    steps = [stage(asked, n, 240, ttft, index=i) for i, (n, ttft) in enumerate([(7, 60), (8, 900)])]
+    load = ended(asked, *steps, found=Found(7.0, 7.0, 8.0, True, 7.0, 8.0, (1, 1), (1, 1)))
+    page = documents(_of_one(load))["num_shard-1.md"]
+    assert (
+        "**7** is the highest concurrency tried that met every SLO; 8, the next whole number, did "
+        "not. 95% confidence interval: 7 to 8 (" in page
+    )
+
+
+def test_a_cut_off_load_shows_what_was_measured_and_says_so() -> None:
+    asked = [trial(SERVER, f"load-c{n}", ClosedLoop(n)) for n in (1, 2)]
+    part = stage(asked[1], 2, 15, 50)
+    part = replace(part, stage=replace(part.stage, cut_off="the server no longer answers"))
+    died = TrialEnd(Outcome.SERVER_DIED, "killed by signal 9")
+    whole = ended(asked[0], stage(asked[0], 1, 100, 50))
+    loads = [whole, LoadSummary(asked[1], died, (part,), None)]
+    run = run_of(loads, [DeploymentRecord(deployment(1), None, "")], Origin.MEASURED)
+    page, index = documents(run)["num_shard-1.md"], documents(run)["report.md"]
+    assert " 2, partial |" in page
+    why = "killed by signal 9; the server no longer answers"
+    assert f"- server died, partial figures, concurrency 2: {why}\n" in page
+    assert "# Trials without figures, or with partial ones" in index
+    assert f"| server died, partial figures | {why} " in index
+    assert "concurrency 2, partial" in index
+    rows = list(csv.DictReader(io.StringIO(loads_csv(run))))
+    assert {(r["outcome"], r["cut_off"]) for r in rows} == {
+        ("ok", ""), ("server_died", "the server no longer answers"),
+    }  # fmt: skip
+    first, second = json.loads(as_json(run))["loads"]
+    assert (first["partial"], first["stages"][0]["cut_off"]) == (False, None)
+    assert (second["partial"], second["outcome"]) == (True, "server_died")
+    assert second["stages"][0]["cut_off"] == "the server no longer answers"
 
 
 def test_every_step_of_a_search_is_shown_and_the_tables_are_of_the_answer() -> None:
@@ -195,6 +263,7 @@ def test_every_step_of_a_search_is_shown_and_the_tables_are_of_the_answer() -> N
     lines = [line for line in steps.splitlines() if line.startswith("|")][2:]
     met = [line.strip("| ").rpartition(" ")[2] for line in lines]
     assert met == ["yes", "yes", "no", "no", "yes"]
+    assert all("| 1 min" in line or " 60 s " in line for line in lines)
     latency = page.partition("#### Latency of the answer\n")[2].partition("####")[0]
     assert latency.count("| TTFT ") == 2
     assert "| 9 " not in latency
@@ -203,8 +272,8 @@ def test_every_step_of_a_search_is_shown_and_the_tables_are_of_the_answer() -> N
 def test_a_search_that_was_cut_off_shows_its_steps() -> None:
     whole = search(SERVER)
     page = documents(_of_one(replace(whole, end=None, found=None)))["num_shard-1.md"]
-    assert "| 1350.00 ms, not met |" in page.replace("     1350", " 1350")
-    assert "- not finished, search for the highest rate: " in page
+    assert "| 1350.00 ms [1215.00, 1485.00], not met |" in page
+    assert "- not finished, partial figures, search for the highest rate: " in page
 
 
 def test_undefined_figures_are_dashes() -> None:
@@ -427,7 +496,6 @@ def test_workloads_in_words() -> None:
         "file chats.json (sharegpt); shuffled; the first 256 tokens shared within each of 1 group; "
         "conversations of 2 to 4, uniform turns, 2 s after each answer; seed 5"
     )
-    assert words.outputs(asked) == "as the file says"
 
 
 @pytest.mark.parametrize(
@@ -454,3 +522,102 @@ def test_api_in_words() -> None:
 
 def test_all_that_ended_ok_are_shown() -> None:
     assert all(load.end == OK for load in load_run().loads if load.stages)
+
+
+@pytest.mark.parametrize(
+    ("name", "arrivals", "found"),
+    [
+        ("load-c8", ClosedLoop(8), ""),
+        ("load-chat-c8", ClosedLoop(8), "chat"),
+        ("load-poisson-r4", OpenLoop(4.0, (), Process.POISSON, 1.0, 0), ""),
+        ("load-r-r0.5", OpenLoop(0.5, (), Process.CONSTANT, 1.0, 0), "r"),
+        ("load-two-words-gamma-r1e-05", OpenLoop(1e-5, (), Process.GAMMA, 0.5, 0), "two-words"),
+        ("load-poisson-poisson-r4", OpenLoop(4.0, (), Process.POISSON, 1.0, 0), "poisson"),
+        ("load-ramp", OpenLoop(None, (RatePart(S, 1.0, 2.0),), Process.POISSON, 1.0, 0), ""),
+        ("load-a-trace", TraceTimes(1.0), "a"),
+    ],
+)
+def test_the_name_of_a_load(name: str, arrivals: Arrivals, found: str) -> None:
+    assert words.load_name(trial(SERVER, name, arrivals)) == found
+
+
+def test_loads_that_differ_in_name_only_are_told_apart() -> None:
+    """In headings, in the summary's rows and in what has no figures."""
+    short, long = (trial(SERVER, f"load-{name}-c2", ClosedLoop(2)) for name in ("short", "long"))
+    assert len(groups([ended(short), ended(long)])) == 2
+    told = stage(short, 2, 30, 45)
+    assert words.heading(short) == "short: Closed loop"
+    assert words.load_asked(short, told.stage) == "short: concurrency 2"
+    assert words.load_planned(long) == "long: concurrency 2"
+    server = DeploymentRecord(deployment(1), None, "")
+    run = run_of([ended(short, told), ended(long, told)], [server], Origin.MEASURED)
+    pages = documents(run)
+    assert "### short: Closed loop" in pages["num_shard-1.md"]
+    assert "| long: concurrency 2" in pages["report.md"]
+
+
+def test_what_decides_has_its_interval() -> None:
+    """p95 by an SLO and p90 by `until`, beside mean, p50 and p99."""
+    asked = trial(
+        SERVER,
+        "load-c8",
+        ClosedLoop(8),
+        slos=(Slo("ttft_p95", 500.0 * MS),),
+        extent=Extent(60 * S, None, 0, 0, 0, 0, Until("e2e_p90", 0.02)),
+    )
+    (group,) = groups([ended(asked, stage(replace(asked, slos=()), 8, 300, 100))])
+    table = tables.latency(asked, group.rows())
+    shown = {
+        row[0]: {head for head, cell in zip(table.headers, row, strict=True) if "[" in cell}
+        for row in table.rows
+    }
+    assert shown["TTFT"] == {"Mean", "p50", "p95", "p99"}
+    assert shown["E2E"] == {"Mean", "p50", "p90", "p99"}
+    assert shown["TPOT"] == {"Mean", "p50", "p99"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "tokenizer", "said"),
+    [
+        (FileKind.JSONL, None, "as the file says, 128 where it does not"),
+        (FileKind.SHAREGPT, None, "128 tokens, for no tokenizer was named to count the file's"),
+        (FileKind.SHAREGPT, "t.json", "as many tokens as the file's answers have, 128 where"),
+    ],
+)
+def test_how_long_a_files_outputs_are(kind: FileKind, tokenizer: str | None, said: str) -> None:
+    workload = Workload(None, None, WorkloadFile("f", kind, False), None, None, 0)
+    asked = trial(SERVER, "load-c1", ClosedLoop(1), workload=workload, tokenizer=tokenizer)
+    assert words.outputs(asked).startswith(said)
+
+
+def test_a_running_server_of_which_nobody_said_anything() -> None:
+    """Not known in words, null in JSON, empty in CSV; what it said stands in their place."""
+    server = replace(
+        deployment(1),
+        launcher=LauncherKind.ATTACH,
+        host=AttachOptions("http://h:1"),
+        arguments=(),
+        version_assumed=True,
+    )
+    asked = trial(server.deployment_id, "load-c1", ClosedLoop(1))
+    silent = run_of(
+        [ended(asked, stage(asked, 1, 30, 45))],
+        [DeploymentRecord(server, None, "")],
+        Origin.MEASURED,
+    )
+    silent = replace(silent, plan=replace(silent.plan, model=ANY_MODEL))
+    page = documents(silent)["num_shard-1.md"]
+    assert page.startswith("# bloomz: model not known on a running server\n")
+    assert "- num_shard: not known" in page
+    assert "## Quantization not known" in page
+    document = json.loads(as_json(silent))
+    (told,) = document["deployments"]
+    assert document["model"] is None
+    assert [told[key] for key in ("engine", "tgi_version", "num_shard")] == [None] * 3
+    (row, *_) = csv.DictReader(io.StringIO(loads_csv(silent)))
+    assert row["num_shard"] == row["quantize"] == ""
+    said = replace(facts(server), version="3.0.0", details=((MODEL_SERVED, "org/model"),))
+    speaking = replace(silent, deployments=(DeploymentRecord(server, said, ""),))
+    assert documents(speaking)["report.md"].startswith("# bloomz: org/model\n")
+    document = json.loads(as_json(speaking))
+    assert (document["model"], document["deployments"][0]["engine"]) == ("org/model", "tgi")

@@ -22,7 +22,7 @@ from tgi_bench.record.store import RunStore
 ENDED = (0, 3)
 OK = {RequestOutcome.OK}
 CLOSED: dict[str, object] = {"name": "few", "concurrency": 2, "requests": 20, "warmup": 4}
-LONG: dict[str, object] = {"name": "long", "concurrency": 2, "duration": "60s"}
+LONG: dict[str, object] = {"name": "long", "concurrency": 2, "duration": "60s", "warmup": 0}
 
 
 def workers_of(tool: Tool) -> list[int]:
@@ -78,7 +78,7 @@ def test_a_sweep_of_loads_and_batches_writes_all_of_it(tool: Tool) -> None:
         assert {one.output_tokens for one in requests(run_dir, trial_id)} == {4}
     with RunStore.open(run_dir, writable=False) as store:
         assert store.finished()
-        assert len(store.floors()) == 1
+        assert len(store.floors()) == 2  # at its streams, and of an open loop
     pages = {"num_shard-1.md": "# Load over HTTP", "report.md": "# Latency against throughput"}
     for name, heading in pages.items():
         text = (run_dir / name).read_text(encoding="utf-8")
@@ -117,6 +117,12 @@ def test_an_interrupt_keeps_what_was_recorded_and_resume_repeats_the_load_alone(
     assert 1 <= len(cut) <= 2
     assert {one.outcome for one in seen} == {RequestOutcome.OK, RequestOutcome.CUT_OFF}
     before = requests(run_dir, "default/load-few-c2")
+    (stage,) = stages(run_dir, unfinished)
+    assert stage.cut_off == "interrupted"
+    document = json.loads(tool.run("report", run_dir, "--format", "json").stdout)
+    (load,) = [one for one in document["loads"] if one["trial_id"] == unfinished]
+    assert (load["outcome"], load["partial"]) == (None, True)
+    assert load["stages"][0]["latency"]["e2e"]["samples"] > 0
     with tool.started(file, "--resume") as process:
         assert "1 of 3 trials ended before" in read_until(process, "ready")
         wait_for_requests(run_dir, unfinished)
@@ -189,12 +195,18 @@ def test_a_server_that_dies_in_a_load(tool: Tool) -> None:
     assert process.returncode == 1, output
     found = ends(run_dir)
     died = found["default/load-long-c2"]
-    assert died.outcome is Outcome.SHARD_DIED
+    assert died.outcome is Outcome.SERVER_DIED
     assert "SIGKILL" in died.reason or "signal 9" in died.reason, died
     assert found["default/load-few-c2"].outcome is Outcome.OK
     assert output.count("ready    default") == 2
     seen = requests(run_dir, "default/load-long-c2")
     assert RequestOutcome.OK in {one.outcome for one in seen}
+    (stage,) = stages(run_dir, "default/load-long-c2")
+    assert stage.cut_off
+    page = (run_dir / "num_shard-1.md").read_text(encoding="utf-8")
+    assert "- server died, partial figures, long: concurrency 2: " in page
+    assert " 2, partial |" in page
+    assert "INVALID" in page
 
 
 @pytest.mark.parametrize(

@@ -95,11 +95,12 @@ def one_figure(samples: Samples, statistic: str, resamples: int) -> Figure | Non
     return Figure(value, *intervals.of_percentile(statistic))
 
 
-def total_interval(counts: Sequence[int] | Ints) -> tuple[float, float]:
-    """The interval of a sum over equal blocks of time, from the blocks' counts drawn again."""
+def total_interval(counts: Sequence[float] | Floats) -> tuple[float, float]:
+    """The interval of a sum over equal blocks of time, from the blocks' sums drawn again."""
     blocks = np.asarray(counts, dtype=np.float64)
-    sums = draws(len(blocks), RESAMPLES).astype(np.float64) @ blocks
-    return _between(sums)
+    drawn = draws(len(blocks), RESAMPLES).astype(np.float64)
+    # Loops of einsum, not BLAS: the sum's order is the same on every machine.
+    return _between(np.einsum("rb,b->r", drawn, blocks))
 
 
 @lru_cache(maxsize=4)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tgi_bench.analysis.load_metrics import closed_loop
-from tgi_bench.analysis.load_rows import LoadRow, Rule, Seen, apply, milliseconds
+from tgi_bench.analysis.load_rows import LoadRow, Rule, Seen, apply, time_text
 from tgi_bench.analysis.load_run import LoadDistribution
 from tgi_bench.analysis.run import Check
 from tgi_bench.observation import ClientFloor
+from tgi_bench.plan.load_trial import OTHER_CPU
 
 MOST_LAG_NS = 1_000_000
 MOST_LAG_SHARE = 0.10
@@ -30,7 +31,7 @@ _OWN_ERROR_REMEDY = (
 
 
 def client_checks(rows: Sequence[LoadRow], floors: Sequence[ClientFloor]) -> tuple[Check, ...]:
-    """Every check of the client, over all stages, a search's overloaded ones included."""
+    """Every check of the client, over these stages."""
     own_error = Rule(
         _OWN_ERROR,
         lambda row: _own_error(row, floors),
@@ -44,13 +45,17 @@ def client_checks(rows: Sequence[LoadRow], floors: Sequence[ClientFloor]) -> tup
 def _send_lag(row: LoadRow) -> Seen | None:
     """p99 (the highest below 100 requests) against 1 ms, or a share of the median TTFT or E2E."""
     lag, first = row.stage.send_lag, row.stage.ttft or row.stage.e2e
+    # Of conversations it is of the sends that had a time alone.
     if lag is None or (closed_loop(row.load.trial) and row.load.trial.workload.turns is None):
         return None
     most = float(MOST_LAG_NS)
     if first is not None:
         most = min(most, MOST_LAG_SHARE * first.p50.value)
     value, name = (lag.highest, "highest") if lag.p99 is None else (lag.p99.value, "p99")
-    text = f"{name} send lag {milliseconds(value)}, limit {milliseconds(most)}"
+    text = f"{name} send lag {time_text(value)}, limit {time_text(most)}"
+    others = dict(row.stage.stage.details).get(OTHER_CPU)
+    if others is not None:
+        text += f"; other programs took {others}"
     return Seen(value > most, value, text)
 
 
@@ -65,6 +70,9 @@ def _cpu(row: LoadRow) -> Seen | None:
 
 
 def _reopened(row: LoadRow) -> Seen | None:
+    """Not of one that was cut off: a server that died kept no connection."""
+    if row.load.cut_off(row.stage):
+        return None
     requests = sum(count for _, count in row.stage.by_part)
     if not requests:
         return None
@@ -78,7 +86,7 @@ def _clock(row: LoadRow) -> Seen | None:
     if not row.stage.client.kernel_stamps:
         return None
     step = abs(row.stage.client.clock_step_ns)
-    return Seen(step > MOST_CLOCK_STEP_NS, step, f"moved by {milliseconds(step)}")
+    return Seen(step > MOST_CLOCK_STEP_NS, step, f"moved by {time_text(step)}")
 
 
 def _shared(row: LoadRow) -> Seen | None:
@@ -94,7 +102,7 @@ def _own_error(row: LoadRow, floors: Sequence[ClientFloor]) -> Seen | None:
     if floor is None:
         return None
     shares = [
-        (error / value, f"{metric} {name} {milliseconds(value)}, error {milliseconds(error)}")
+        (error / value, f"{metric} {name} {time_text(value)}, error {time_text(error)}")
         for metric, figures, errors in (
             ("ITL", row.stage.itl, floor.itl_error_ns),
             ("TTFT", row.stage.ttft, floor.ttft_error_ns),
@@ -137,7 +145,8 @@ def _floor_for(row: LoadRow, floors: Sequence[ClientFloor]) -> ClientFloor | Non
 SEND_LAG = Rule(
     "loads send on time",
     _send_lag,
-    "a closed loop has no schedule: each request is sent when the one before it ended",
+    "a closed loop has no schedule: each request is sent when the one before it ended, but for "
+    "those of conversations with think time",
     "raise load.workers, ask for a lower load.rate, or leave fewer processes on the client's "
     "machine",
 )

@@ -56,7 +56,11 @@ LOAD_DEFINITIONS: tuple[tuple[str, str], ...] = (
         "for one token, and where all tokens came in one event",
     ),
     ("E2E", "end of the answer - intended send time"),
-    ("send lag", "time when the request was sent - intended send time; 0 in a closed loop"),
+    (
+        "send lag",
+        "time when the request was sent - intended send time; 0 in a closed loop, but for a "
+        "conversation's next turn, which is intended after its think time",
+    ),
     (
         "closed loop, open loop",
         "the next send waits for a completion, so a slow server is asked less often; sends follow "
@@ -70,16 +74,21 @@ LOAD_DEFINITIONS: tuple[tuple[str, str], ...] = (
         "leaves of the E2E in order of intended time. Where less than half of the window would "
         "be left, it stays as planned",
     ),
-    ("requests/s", "answers that ended well in the window / its length, of any part of the load"),
+    (
+        "requests/s",
+        "answers that ended well, of any part of the load, each by the share of its time (sent to "
+        "ended) that lies in the window / the window's length",
+    ),
     (
         "output tokens/s",
         "tokens that arrived in the window / its length, those of failed requests included; "
-        "total tokens/s adds the prompt tokens of the answers that ended well in it",
+        "total tokens/s adds the prompt tokens of the answers that ended well, by the same share",
     ),
     (
         "goodput",
-        "answers that ended well in the window and met every latency SLO by themselves / its "
-        "length: a request's own value, of ITL and inter-event gap its own mean or percentile; a "
+        "answers that ended well and met every latency SLO by themselves, counted as for "
+        "requests/s / the window's length: a request's own value, of ITL and inter-event gap its "
+        "own mean or percentile; a "
         "request without a second token meets SLOs of ITL, inter-event gap and TPOT",
     ),
     (
@@ -101,10 +110,19 @@ LOAD_DEFINITIONS: tuple[tuple[str, str], ...] = (
         f"{METHOD}; given from 10 samples on for p90, 20 for p95, 100 for p99, 1,000 for p99.9",
     ),
     (
+        "answer of a search",
+        "the highest value tried that met every SLO in most of its repeats. Its 95 % confidence "
+        "interval goes from the highest value tried at which the whole interval of every SLO's "
+        "figure met the SLO to the lowest at which the whole interval of one missed it, in every "
+        "repeat; of success it is Wilson's interval of a share",
+    ),
+    ("partial", "figures of a load that was cut off: of what was measured until then"),
+    (
         "95 % interval",
         "percentile bootstrap with a fixed seed. Whole requests are drawn again, not single gaps, "
         "for those of one request resemble each other; above 2,000 requests, neighbours in groups. "
-        "Of rates: blocks of the window, no shorter than the median E2E where that leaves ten. "
+        "Of rates: blocks of the window, no shorter than two median times from sent to "
+        "ended where that leaves ten. "
         "Not given below 10 requests, nor where the highest sample may lie below the percentile "
         "with a chance above 2.5 %",
     ),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import floor, log10
 
 from tgi_bench.analysis.load_run import LoadSummary, StageSummary
 from tgi_bench.analysis.run import NOT_CHECKED, Check
-from tgi_bench.analysis.search import met
 
 _SHOWN = 3
 
@@ -48,11 +48,6 @@ def load_rows(loads: Sequence[LoadSummary]) -> tuple[LoadRow, ...]:
     return tuple(LoadRow(_name(load, s), load, s) for load in loads for s in load.stages)
 
 
-def accepted(rows: Sequence[LoadRow]) -> tuple[LoadRow, ...]:
-    """Without the probes of a search that did not meet its SLOs: those overload on purpose."""
-    return tuple(r for r in rows if r.load.trial.find is None or met(r.load.trial, r.stage))
-
-
 def apply(rule: Rule, rows: Sequence[LoadRow]) -> Check:
     """The rule as a check: failed where one row is bad; not checked where none tells."""
     found = [(row, seen) for row in rows if (seen := rule.look(row)) is not None]
@@ -79,9 +74,18 @@ def listed(items: Sequence[str]) -> str:
     return ", ".join(items[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
-def milliseconds(time_ns: float) -> str:
-    """Three digits and the unit."""
-    return f"{time_ns / 1e6:.3g} ms"
+def time_text(time_ns: float) -> str:
+    """Three digits and the unit: "85.7 µs", "1.24 ms", "11.4 s"."""
+    for factor, unit in ((1e3, "µs"), (1e6, "ms")):
+        if abs(time_ns) < 999.5 * factor:
+            return f"{_three_digits(time_ns / factor)} {unit}"
+    return f"{_three_digits(time_ns / 1e9)} s"
+
+
+def _three_digits(value: float) -> str:
+    """Without an exponent: "0.02", "85.7", "1240"."""
+    digits = max(0, 2 - floor(log10(abs(value)))) if value else 0
+    return f"{value:.{min(digits, 3)}f}".rstrip("0").rstrip(".") if digits else f"{value:.0f}"
 
 
 def _name(load: LoadSummary, summary: StageSummary) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tgi_bench.observation import ClientFacts, LoadStage, RequestOutcome, TrialEnd
+from tgi_bench.observation import ClientFacts, LoadStage, Outcome, RequestOutcome, TrialEnd
 from tgi_bench.plan.load_trial import LoadTrial
 
 
@@ -71,10 +71,12 @@ class StageSummary:
 
     requests: those that the figures are of (MEASURED and in the window). outcomes: of all
         MEASURED requests. by_part: (part's name, count) of all that were intended.
-    requests_per_s, output_tokens_per_s: answers that ended, and tokens that arrived, in the
-        window. total_tokens_per_s adds the prompts of the answers that ended, where known.
-    goodput_per_s: requests that met every SLO, in the window; None without SLOs.
-    concurrency: mean in flight over the window; rate_per_s: requests sent in it.
+    requests_per_s: answers, each by the share of its time (sent to ended) that lies in the
+        window. output_tokens_per_s: tokens that arrived in it; total_tokens_per_s adds the prompts
+        of the answers by the same share, where known. goodput_per_s: answers that met every SLO,
+        by the same share; None without SLOs.
+    concurrency: mean in flight over the window; rate_per_s: requests sent in it, scheduled_per_s:
+        those that its schedule asked for in it; None in a closed loop.
     late: MEASURED requests sent more than 1 ms after intended; dropped: never sent.
     drift: median E2E of the window's second half over its first, less 1.
     prefix_suspicion: Spearman's rank correlation of TTFT and prompt tokens; None where prompts
@@ -111,26 +113,42 @@ class StageSummary:
     prefix_suspicion: float | None
     counted_by: tuple[str, ...]
     slos_met: tuple[tuple[float | None, bool | None], ...]
+    scheduled_per_s: float | None = None
 
     @property
     def client(self) -> ClientFacts:
         """What the client was."""
         return self.stage.client
 
+    @property
+    def asked(self) -> float | None:
+        """The rate or concurrency; None where it changes with time."""
+        rate = self.stage.rate_per_s
+        return self.stage.concurrency if rate is None else rate
+
 
 @dataclass(frozen=True, slots=True)
 class Found:
     """What a search found: the highest value that met every SLO in most of its repeats.
 
-    value: None where not even the lowest did. low, high: the bracket it lies in: the highest
-    value that met them and the lowest that did not (None: none was tried that did not).
-    done: False where the search was cut off.
+    value: None where not even the lowest did. low, high: the bracket that was searched: the
+    highest value that met them and the lowest above it that did not (None: none was tried that
+    did not). done: False where the search was cut off.
+    sure_low, sure_high: the 95 % confidence interval, among the values tried: the highest at
+    which every SLO metric's whole interval met its SLO in every repeat, and the lowest at which
+    the whole interval of one missed it in every repeat; None where no value was as clear.
+    met_in, missed_in: of the tries at value those that met the SLOs, and of the tries at high
+    those that did not, each with the number of tries.
     """
 
     value: float | None
     low: float | None
     high: float | None
     done: bool
+    sure_low: float | None = None
+    sure_high: float | None = None
+    met_in: tuple[int, int] = (0, 0)
+    missed_in: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,3 +159,18 @@ class LoadSummary:
     end: TrialEnd | None
     stages: tuple[StageSummary, ...]
     found: Found | None
+
+    def cut_off(self, stage: StageSummary) -> str:
+        """Why the stage's figures are of a part of what was asked; "" where they are of all."""
+        if stage.stage.cut_off or stage is not self.stages[-1]:
+            return stage.stage.cut_off
+        if self.end is None:
+            # Of a search the next step is what is missing.
+            return "" if self.trial.find is not None else "the sweep ended before this load did"
+        return "" if self.end.outcome is Outcome.OK else self.end.reason or self.end.outcome.value
+
+    @property
+    def partial(self) -> bool:
+        """Whether it has stages and did not come to its end."""
+        ended = self.end is not None and self.end.outcome is Outcome.OK
+        return bool(self.stages) and not ended

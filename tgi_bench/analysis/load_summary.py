@@ -7,9 +7,17 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 
 from tgi_bench.analysis.bootstrap import load_distribution
+from tgi_bench.analysis.certainty import certainly
 from tgi_bench.analysis.gaps import samples_of
 from tgi_bench.analysis.load_lengths import lengths, prefix_suspicion
-from tgi_bench.analysis.load_metrics import LATE_NS, NS_PER_S, STREAMED, e2e_ns, send_lag_ns
+from tgi_bench.analysis.load_metrics import (
+    LATE_NS,
+    NS_PER_S,
+    STREAMED,
+    closed_loop,
+    e2e_ns,
+    send_lag_ns,
+)
 from tgi_bench.analysis.load_run import Found, LoadDistribution, LoadSummary, StageSummary, Window
 from tgi_bench.analysis.load_slo import check_slos
 from tgi_bench.analysis.search import Probe, found_so_far, met
@@ -90,6 +98,7 @@ def summarise_stage(trial: LoadTrial, stage: LoadStage, requests: Requests) -> S
         prefix_suspicion=prefix_suspicion(answered) if trial.stream else None,
         counted_by=tuple(dict.fromkeys(seen.counted_by.value for seen in answered)),
         slos_met=check_slos(trial.slos, figures, len(answered) / len(inside) if inside else None),
+        scheduled_per_s=None if closed_loop(trial) else _scheduled_per_s(window, requests),
     )
 
 
@@ -104,9 +113,17 @@ def _figures(
         elif metric == "event_gap" and one_token_each:
             figures[metric] = figures["itl"]
         else:
-            of = inside if metric == "send_lag" else answered
+            of = _with_a_time(trial, inside) if metric == "send_lag" else answered
             figures[metric] = load_distribution(samples_of(metric, of))
     return figures
+
+
+def _with_a_time(trial: LoadTrial, inside: Requests) -> Requests:
+    """Of conversations those that had a time to be late for: others are sent once they can be,
+    and were intended when they were sent."""
+    if trial.workload.turns is None:
+        return inside
+    return [seen for seen in inside if seen.sent_ns != seen.intended_ns]
 
 
 def _by_part(requests: Requests) -> tuple[tuple[str, int], ...]:
@@ -128,6 +145,14 @@ def _sent_per_s(window: Window, requests: Requests) -> float | None:
     return sent * NS_PER_S / span
 
 
+def _scheduled_per_s(window: Window, requests: Requests) -> float | None:
+    """Dropped ones are recorded with their time, so that all of the schedule is there."""
+    span = window.end_ns - window.begin_ns
+    if span <= 0:
+        return None
+    return sum(1 for r in requests if in_window(r.intended_ns, window)) * NS_PER_S / span
+
+
 def _drift(window: Window, answered: Requests) -> float | None:
     """None where a half has fewer than LEAST_IN_HALF requests."""
     middle = (window.begin_ns + window.end_ns) // 2
@@ -139,12 +164,12 @@ def _drift(window: Window, answered: Requests) -> float | None:
 
 
 def _found(trial: LoadTrial, stages: Sequence[StageSummary]) -> Found | None:
+    """Of the steps that were tried to their end."""
     if trial.find is None:
         return None
-    probes = []
-    for summary in stages:
-        asked = summary.stage.rate_per_s
-        value = summary.stage.concurrency if asked is None else asked
-        if value is not None:
-            probes.append(Probe(float(value), met(trial, summary)))
+    probes = [
+        Probe(float(summary.asked), met(trial, summary), certainly(trial, summary))
+        for summary in stages
+        if summary.asked is not None and not summary.stage.cut_off
+    ]
     return found_so_far(trial.find, probes)

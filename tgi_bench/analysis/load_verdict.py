@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from tgi_bench.analysis.client_checks import client_checks
+from tgi_bench.analysis.deciding import accepted, deciding
 from tgi_bench.analysis.load_metrics import (
     LEAST_REQUESTS,
     LEAST_SAMPLES,
@@ -19,11 +20,10 @@ from tgi_bench.analysis.load_rows import (
     LoadRow,
     Rule,
     Seen,
-    accepted,
     apply,
     listed,
     load_rows,
-    milliseconds,
+    time_text,
 )
 from tgi_bench.analysis.load_run import Figure, LoadSummary
 from tgi_bench.analysis.run import Check
@@ -55,8 +55,8 @@ def load_checks(
 ) -> tuple[Check, ...]:
     """Every check of loads over HTTP; one that cannot be made says so and passes.
 
-    What a server does under load is asked of the stages that figures are taken from: a search's
-    probes that did not meet its SLOs are left out there.
+    Of a search they look at the steps that decide: what a server does under load is asked of its
+    answer, what the client did also of the nearest value above it.
     """
     rows = load_rows(loads)
     taken = accepted(rows)
@@ -66,12 +66,15 @@ def load_checks(
     return (
         apply(ANSWERED, rows),
         *(apply(rule, taken) for rule in (*of_load, *of_answers)),
-        *client_checks(rows, floors),
+        *client_checks(deciding(rows), floors),
         *([_searches(searches)] if searches else []),
     )
 
 
-def _answered(row: LoadRow) -> Seen:
+def _answered(row: LoadRow) -> Seen | None:
+    """One that was cut off has a failed trial to its name already."""
+    if row.load.cut_off(row.stage):
+        return None
     answers = row.stage.e2e.requests if row.stage.e2e is not None else 0
     text = f"{answers} of {row.stage.requests} requests of the window ended well"
     # A probe of a search may fail altogether: that is its answer.
@@ -89,15 +92,22 @@ def _concurrency(row: LoadRow) -> Seen | None:
 
 
 def _rate(row: LoadRow) -> Seen | None:
+    """Sent against what the schedule asked in the window; and that, which is drawn, against the
+    asked mean, from which chance may take it."""
     asked, sent = row.stage.stage.rate_per_s, row.stage.rate_per_s
+    scheduled = row.stage.scheduled_per_s
     seconds = (row.stage.window.end_ns - row.stage.window.begin_ns) / 1e9
-    if not asked or sent is None or seconds <= 0:
+    if not scheduled or sent is None or seconds <= 0:
         return None
-    off = abs(sent - asked) / asked
-    chance = _RATE_DEVIATIONS * _gap_deviation(row) / math.sqrt(asked * seconds)
-    edge = 1 / (asked * seconds)  # one send more or less at the window's ends
-    most = max(MOST_RATE_OFF, chance, edge)
-    return Seen(off > most, off, f"{sent:.4g}/s of {asked:g}/s, limit {most:.1%}")
+    off = abs(sent - scheduled) / scheduled
+    most = max(MOST_RATE_OFF, 1 / (scheduled * seconds))  # one more or less at the window's ends
+    text = f"{sent:.4g}/s sent of {scheduled:.4g}/s scheduled, limit {most:.1%}"
+    if asked:
+        chance = _RATE_DEVIATIONS * _gap_deviation(row) / math.sqrt(asked * seconds)
+        drawn, allowed = abs(scheduled - asked) / asked, max(chance, 1 / (asked * seconds))
+        if drawn > max(MOST_RATE_OFF, allowed):
+            return Seen(True, drawn, f"{scheduled:.4g}/s scheduled where {asked:g}/s was asked")
+    return Seen(off > most, off, text)
 
 
 def _gap_deviation(row: LoadRow) -> float:
@@ -222,7 +232,7 @@ def _narrow(row: LoadRow) -> Seen | None:
     if width is None or first is None:
         return None
     name = "TTFT" if row.stage.ttft is not None else "E2E"
-    text = f"{name} p50 {milliseconds(first.p50.value)} within {width:.1%}"
+    text = f"{name} p50 {time_text(first.p50.value)} within {width:.1%}"
     return Seen(width > MOST_HALF_WIDTH, width, text)
 
 
@@ -262,7 +272,7 @@ def _searches(loads: Sequence[LoadSummary]) -> Check:
     if bad:
         remedy = (
             "raise load.find's highest where it met every SLO; go on with "
-            "`tgi-bench sweep EXPERIMENT --resume` where the search was cut off"
+            "the same command and --resume where the search was cut off"
         )
         return Check(name, False, listed(bad), remedy)
     return Check(name, True, f"bracketed in {len(loads)}", "")
@@ -281,9 +291,9 @@ CONCURRENCY = Rule(
     "raise load.workers and load.max_in_flight, and load.duration where it is short against E2E",
 )
 RATE = Rule(
-    f"open loops sent within {MOST_RATE_OFF:.0%} of the asked rate",
+    f"open loops sent within {MOST_RATE_OFF:.0%} of what their schedule asked",
     _rate,
-    "no open loop at one rate was run",
+    "no open loop was run",
     "raise load.workers or load.max_in_flight; raise load.duration where few requests were sent",
 )
 DROPPED = Rule(
@@ -297,7 +307,8 @@ FAILED = Rule(
     _failed,
     "no request was sent",
     "read the reasons and the server's log; a timeout is mended by load.request_timeout, an "
-    "overload by a lower load.rate or load.concurrency",
+    "overload by a lower load.rate or load.concurrency, a rejected request by shorter prompts or "
+    "outputs, a client limit by a higher limit of open files (`ulimit -n`) or fewer in flight",
 )
 CUT_OFF = Rule(
     f"at most {MOST_CUT_OFF:.1%} of the requests were cut off",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tgi_bench.analysis.load_run import Found, StageSummary
 from tgi_bench.plan.load_trial import SUCCESS, Find, LoadTrial, Sought
@@ -17,10 +17,14 @@ LEAST_ANSWERED = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One value as tried once. met: whether it met every SLO."""
+    """One value as tried once. met: whether it met every SLO.
+
+    sure: True, False: it met or missed them by more than chance; None: neither.
+    """
 
     value: float
     met: bool
+    sure: bool | None = None
 
 
 def next_probe(find: Find, probes: Sequence[Probe]) -> float | Found:
@@ -48,6 +52,18 @@ def next_probe(find: Find, probes: Sequence[Probe]) -> float | Found:
 
 def found_so_far(find: Find, probes: Sequence[Probe]) -> Found:
     """The answer of a finished search, or the bracket that a search was cut off in."""
+    found = _bracket(find, probes)
+    low, high = _sure(probes)
+    return replace(
+        found,
+        sure_low=low,
+        sure_high=high,
+        met_in=_how_often(probes, found.value, met=True),
+        missed_in=_how_often(probes, found.high, met=False),
+    )
+
+
+def _bracket(find: Find, probes: Sequence[Probe]) -> Found:
     outcome = next_probe(find, probes)
     if isinstance(outcome, Found):
         return outcome
@@ -61,6 +77,23 @@ def found_so_far(find: Find, probes: Sequence[Probe]) -> Found:
     return Found(low, low, min(unmet, default=None), False)
 
 
+def _sure(probes: Sequence[Probe]) -> tuple[float | None, float | None]:
+    """The interval's ends: where values contradict each other it holds all that do."""
+    by_value: dict[float, set[bool | None]] = {}
+    for probe in probes:
+        by_value.setdefault(probe.value, set()).add(probe.sure)
+    good = [value for value, sure in by_value.items() if sure == {True}]
+    bad = [value for value, sure in by_value.items() if sure == {False}]
+    low = max((v for v in good if v < min(bad, default=math.inf)), default=None)
+    high = min((v for v in bad if v > max(good, default=-math.inf)), default=None)
+    return low, high
+
+
+def _how_often(probes: Sequence[Probe], value: float | None, met: bool) -> tuple[int, int]:
+    tries = [probe.met for probe in probes if probe.value == value]
+    return tries.count(met), len(tries)
+
+
 def met(trial: LoadTrial, summary: StageSummary) -> bool:
     """Whether one probe met every SLO of the trial; what is undefined is not met.
 
@@ -71,18 +104,20 @@ def met(trial: LoadTrial, summary: StageSummary) -> bool:
     """
     if not all(passed is True for _, passed in summary.slos_met):
         return False
-    if all(slo.metric != SUCCESS for slo in trial.slos) and not _succeeded(summary):
+    if all(slo.metric != SUCCESS for slo in trial.slos) and not succeeded(summary):
         return False
-    return summary.stage.rate_per_s is None or _keeps_up(summary)
+    return summary.stage.rate_per_s is None or keeps_up(summary)
 
 
-def _succeeded(summary: StageSummary) -> bool:
+def succeeded(summary: StageSummary) -> bool:
+    """Whether LEAST_SUCCESS of the measured requests ended well."""
     counts = {outcome.value: count for outcome, count in summary.outcomes}
     total = sum(counts.values())
     return total > 0 and counts.get("ok", 0) >= LEAST_SUCCESS * total
 
 
-def _keeps_up(summary: StageSummary) -> bool:
+def keeps_up(summary: StageSummary) -> bool:
+    """Whether answers come as fast as requests are sent, as far as chance allows to say."""
     if summary.rate_per_s is None or summary.requests_per_s is None:
         return False
     seconds = (summary.window.end_ns - summary.window.begin_ns) / 1e9

@@ -10,16 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tgi_bench.analysis.bootstrap import total_interval
-from tgi_bench.analysis.gaps import Ints, arrivals
+from tgi_bench.analysis.gaps import Floats, Ints, arrivals
 from tgi_bench.analysis.load_metrics import LEAST_REQUESTS, NS_PER_S
 from tgi_bench.analysis.load_run import Figure, Window
 from tgi_bench.analysis.load_slo import met_each
-from tgi_bench.analysis.window import in_window
 from tgi_bench.observation import RequestObservation, RequestOutcome
 from tgi_bench.plan.load_trial import LoadTrial
 
 LEAST_BLOCKS = 10
 MOST_BLOCKS = 50
+BLOCK_ANSWERS = 2
+"""Service times that a block holds at least: an answer that two blocks share joins them."""
+_POINT_NS = 1e-3
+"""Less than any span has: of one without length all lies at its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,37 +40,47 @@ def throughput(
 ) -> Throughput:
     """requests: of every part of the stage, for what arrives in the window may be of any.
 
-    Answers count that ended well in the window; tokens count that arrived in it, whatever became
-    of their request.
+    An answer that ended well counts by the share of its time, from sent to ended, that lies in
+    the window: whole answers would make the rate a multiple of 1 / window, and of the few that
+    its ends cut through an accident. Tokens count that arrived in it, whatever became of their
+    request.
     """
     answered = [
-        seen
-        for seen in requests
-        if seen.outcome is RequestOutcome.OK and in_window(seen.ended_ns, window)
+        seen for seen in requests if seen.outcome is RequestOutcome.OK and _touches(seen, window)
     ]
     blocks = _Blocks(window, _block_count(window, answered))
-    ended = np.array([seen.ended_ns for seen in answered], dtype=np.int64)
-    answers = blocks.counts(ended, np.ones(len(answered), dtype=np.int64))
+    spans = np.array([(_sent_ns(seen), seen.ended_ns) for seen in answered], dtype=np.int64)
+    spans = spans.reshape(-1, 2)
+    ones = np.ones(len(answered), dtype=np.float64)
     times, tokens = arrivals(requests)
     inside = (times >= window.begin_ns) & (times <= window.end_ns)
     arrived = blocks.counts(times[inside], tokens[inside])
     prompts = [seen.prompt_tokens for seen in answered]
     total: Figure | None = None
     if any(count is not None for count in prompts):
-        known = np.array([count or 0 for count in prompts], dtype=np.int64)
-        total = blocks.per_s(arrived + blocks.counts(ended, known), len(answered))
+        known = np.array([count or 0 for count in prompts], dtype=np.float64)
+        total = blocks.per_s(arrived + blocks.shares(spans, known), len(answered))
     return Throughput(
-        requests_per_s=blocks.per_s(answers, len(answered)),
+        requests_per_s=blocks.per_s(blocks.shares(spans, ones), len(answered)),
         output_tokens_per_s=blocks.per_s(arrived, len(answered)),
         total_tokens_per_s=total,
-        goodput_per_s=_goodput(blocks, ended, met_each(trial, answered)),
+        goodput_per_s=_goodput(blocks, spans, met_each(trial, answered)),
     )
 
 
-def _goodput(blocks: _Blocks, ended: Ints, met: NDArray[np.bool_] | None) -> Figure | None:
+def _sent_ns(seen: RequestObservation) -> int:
+    return seen.ended_ns if seen.sent_ns is None else seen.sent_ns
+
+
+def _touches(seen: RequestObservation, window: Window) -> bool:
+    """Whether some of its time lies in the window."""
+    return _sent_ns(seen) <= window.end_ns and seen.ended_ns >= window.begin_ns
+
+
+def _goodput(blocks: _Blocks, spans: Ints, met: NDArray[np.bool_] | None) -> Figure | None:
     if met is None:
         return None
-    return blocks.per_s(blocks.counts(ended, met.astype(np.int64)), len(ended))
+    return blocks.per_s(blocks.shares(spans, met.astype(np.float64)), len(spans))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,16 +94,34 @@ class _Blocks:
     window: Window
     count: int
 
-    def counts(self, times_ns: Ints, amounts: Ints) -> Ints:
+    def counts(self, times_ns: Ints, amounts: Ints) -> Floats:
         """The sum of the amounts in each block; one sum where the window is empty."""
         span = self.window.end_ns - self.window.begin_ns
         if span <= 0:
-            return np.array([np.sum(amounts)], dtype=np.int64)
+            return np.array([np.sum(amounts)], dtype=np.float64)
         places = np.minimum((times_ns - self.window.begin_ns) * self.count // span, self.count - 1)
         sums = np.bincount(places, weights=amounts.astype(np.float64), minlength=self.count)
-        return np.rint(sums).astype(np.int64)
+        return sums.astype(np.float64)
 
-    def per_s(self, counts: Ints, answers: int) -> Figure | None:
+    def shares(self, spans: Ints, amounts: Floats) -> Floats:
+        """Each amount spread evenly over its span: the sum in each block, shape (count,).
+
+        spans: begin and end in ns, shape (n, 2); one without length counts where it ends. One sum
+        where the window is empty.
+        """
+        span = self.window.end_ns - self.window.begin_ns
+        if span <= 0:
+            return np.array([np.sum(amounts)], dtype=np.float64)
+        begins = (spans[:, 0] - self.window.begin_ns).astype(np.float64)
+        ends = (spans[:, 1] - self.window.begin_ns).astype(np.float64)
+        lengths = np.maximum(ends - begins, _POINT_NS)
+        upto = [
+            float(np.clip((edge - ends + lengths) / lengths, 0.0, 1.0) @ amounts)
+            for edge in np.linspace(0.0, float(span), self.count + 1)
+        ]
+        return np.diff(np.array(upto, dtype=np.float64))
+
+    def per_s(self, counts: Floats, answers: int) -> Figure | None:
         """None for an empty window; no interval below LEAST_REQUESTS answers."""
         span = self.window.end_ns - self.window.begin_ns
         if span <= 0:
@@ -104,7 +135,7 @@ class _Blocks:
 
 
 def _block_count(window: Window, answered: Sequence[RequestObservation]) -> int:
-    """Blocks no shorter than the median service time, but at least LEAST_BLOCKS.
+    """Blocks no shorter than BLOCK_ANSWERS median service times, but at least LEAST_BLOCKS.
 
     What happens in one answer's time is one thing: shorter blocks would depend on each other.
     """
@@ -113,4 +144,4 @@ def _block_count(window: Window, answered: Sequence[RequestObservation]) -> int:
     span = window.end_ns - window.begin_ns
     if typical <= 0:
         return MOST_BLOCKS
-    return int(min(MOST_BLOCKS, max(LEAST_BLOCKS, span // typical)))
+    return int(min(MOST_BLOCKS, max(LEAST_BLOCKS, span // (BLOCK_ANSWERS * typical))))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tgi_bench.analysis.arguments import check_arguments, check_version
+from tgi_bench.analysis.failure_remedies import GO_ON, Failed, remedies
 from tgi_bench.analysis.load_rows import listed as _listed
 from tgi_bench.analysis.load_rows import unchecked as _unchecked
 from tgi_bench.analysis.load_run import LoadSummary
@@ -21,7 +22,7 @@ from tgi_bench.analysis.scaling import usable
 from tgi_bench.analysis.telemetry import TelemetrySummary
 from tgi_bench.analysis.telemetry_checks import telemetry_checks
 from tgi_bench.observation import ClientFloor, Outcome, TrialEnd
-from tgi_bench.plan.plan import Plan
+from tgi_bench.plan.plan import LauncherKind, Plan
 
 LEAST_RUNS = 3
 MOST_CLIENT_SHARE = 0.20
@@ -52,7 +53,7 @@ def judge(  # noqa: PLR0913 - a run's parts, as Run has them
     Checks of batches are left out where the plan has loads and no batches, those of loads where
     it has none. Those of devices are left out of a simulated run, which computes on none.
     """
-    checks = [_ended(plan, (trials, loads), finished), _failed(trials, loads)]
+    checks = [_ended(plan, (trials, loads), finished), _failed(plan, trials, loads)]
     if plan.trials or not plan.load_trials:
         checks.append(_runs(trials, origin))
     if origin is Origin.IMPORTED:
@@ -82,26 +83,22 @@ def _ended(plan: Plan, summaries: tuple[Trials, Loads], finished: bool) -> Check
     if missing or not finished:
         what = _listed(missing) if missing else "the sweep itself"
         finding = f"{total - len(missing)} of {total} trials ended; not finished: {what}"
-        return Check(name, False, finding, "go on with `tgi-bench sweep EXPERIMENT --resume`")
+        return Check(name, False, finding, GO_ON)
     return Check(name, True, f"{total} of {total}", "")
 
 
-def _failed(trials: Trials, loads: Loads) -> Check:
+def _failed(plan: Plan, trials: Trials, loads: Loads) -> Check:
     """Running out of memory is a result; so is a refusal for want of room."""
     fine = (Outcome.OK, Outcome.OUT_OF_MEMORY, Outcome.SKIPPED, Outcome.REFUSED)
     ends = _known_ends(trials, loads)
-    failed = [
-        f"{trial_id} ({end.outcome.value.replace('_', ' ')}: {end.reason})"
-        for trial_id, end in ends
-        if end.outcome not in fine
-    ]
+    failed = [(trial_id, end) for trial_id, end in ends if end.outcome not in fine]
     name = "no trial failed"
     if failed:
-        remedy = (
-            "read the reason and the server's log in launch/; a timeout is mended by "
-            "batches.step_timeout_s, a server that did not start in time by server.timeouts"
-        )
-        return Check(name, False, _listed(failed), remedy)
+        of_loads = {load.trial.trial_id for load in loads}
+        attached = all(d.launcher is LauncherKind.ATTACH for d in plan.deployments)
+        said = [f"{i} ({end.outcome.value.replace('_', ' ')}: {end.reason})" for i, end in failed]
+        how = [Failed(end, trial_id in of_loads, attached) for trial_id, end in failed]
+        return Check(name, False, _listed(said), remedies(how))
     if not usable(trials) and not any(_has_answers(load) for load in loads):
         started = any(t.runs for t in trials) or any(load.stages for load in loads)
         return Check(name, False, *_nothing([end for _, end in ends], started, bool(trials)))
@@ -122,7 +119,7 @@ def _nothing(ends: Sequence[TrialEnd], started: bool, batches: bool) -> tuple[st
     """Finding and remedy of a run without any figure in which nothing failed."""
     if not ends:
         found = "no trial was finished" if started else "no trial was run"
-        return found, "go on with `tgi-bench sweep EXPERIMENT --resume`"
+        return found, GO_ON
     if all(end.outcome is Outcome.REFUSED and _UNREACHED in end.reason for end in ends):
         reasons = list(dict.fromkeys(end.reason for end in ends))
         remedy = (
@@ -132,7 +129,7 @@ def _nothing(ends: Sequence[TrialEnd], started: bool, batches: bool) -> tuple[st
         return f"no trial has figures: {_listed(reasons)}", remedy
     remedy = "choose smaller values for batches.batch_size or batches.sequence_length"
     if not batches:
-        remedy = "see the reasons of the requests that failed, then raise load.duration"
+        remedy = "see why requests failed, then raise load.duration"
     return "no trial has figures", remedy
 
 

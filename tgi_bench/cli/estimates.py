@@ -10,6 +10,7 @@ from tgi_bench.errors import InputError
 from tgi_bench.plan.lengths import mean_tokens
 from tgi_bench.plan.load_trial import ClosedLoop, Find, LoadTrial, OpenLoop
 from tgi_bench.plan.plan import (
+    ANY_MODEL,
     BatchTrial,
     Deployment,
     Engine,
@@ -27,8 +28,6 @@ MEMORY = "memory"
 KV_POOL = "KV pool"
 """The pool is too small, or what it leaves is too little for the prefill step's tensors."""
 
-_ASKED_LATER = "auto"
-"""A model's name where the server is to say it."""
 _BLOCK_TOKENS = 16  # of paged attention
 _PREFILL_TOKENS = 4096  # the launcher's default of max_batch_prefill_tokens, or its usual choice
 
@@ -261,7 +260,7 @@ def _seconds_of(requests: int, deployment: Deployment, trial: LoadTrial) -> floa
             return requests / rate
         case ClosedLoop(concurrency):
             prompt, output = trial.workload.prompt, trial.workload.output
-            if prompt is None or output is None or deployment.model == _ASKED_LATER:
+            if prompt is None or output is None or deployment.model == ANY_MODEL:
                 return None
             from tgi_bench.estimate.roofline import generate_time_s
 

@@ -12,7 +12,7 @@ from tgi_bench.errors import ExperimentError, Problem, one_line
 from tgi_bench.plan.expand import expand
 from tgi_bench.plan.experiment import Experiment, validate
 from tgi_bench.plan.nearest import shown, suggestion
-from tgi_bench.plan.plan import Plan
+from tgi_bench.plan.plan import ANY_MODEL, Plan
 
 if TYPE_CHECKING:
     from tgi_bench.plan.yaml_tree import Tree
@@ -58,6 +58,25 @@ _OPTION_OF = {
 """The option that a key path's value came with; a longer path goes before its beginning."""
 
 
+_KEY = re.compile(r"server\.verify_tls: false|(?:load|server)\.[a-z_]+(?:\.[a-z_]+)*")
+
+
+def in_options(text: str) -> str:
+    """A remedy's key paths as the options of `tgi-bench load`; those without one stay."""
+    return _KEY.sub(lambda found: _option_for(found[0]), text)
+
+
+def _option_for(key_path: str) -> str:
+    if key_path == "server.verify_tls: false":
+        return "--insecure"
+    steps = key_path.split(".")
+    for length in range(len(steps), 1, -1):
+        option = _OPTION_OF.get(".".join(steps[:length]))
+        if option is not None and steps[:2] != ["load", "find"]:  # it takes no bounds
+            return option
+    return key_path
+
+
 def load_plan_of(options: LoadOptions) -> tuple[Experiment, Plan]:
     """The experiment and its plan. Raises ExperimentError, each problem said of its option."""
     tree = load_tree(options)
@@ -82,7 +101,7 @@ def load_tree(options: LoadOptions) -> Tree:
         server["verify_tls"] = False
     return {
         "experiment": "load" if options.name is None else options.name,
-        "model": "auto" if options.model is None else options.model,
+        "model": ANY_MODEL if options.model is None else options.model,
         "server": server,
         "load": _load(options),
     }

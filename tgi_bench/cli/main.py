@@ -170,7 +170,8 @@ def calibrate(
 @cli.command()
 @load_options
 @_results
-def load(options: LoadOptions, results: Path) -> None:
+@click.option("--resume", is_flag=True, help="Go on with the newest unfinished run of these loads.")
+def load(options: LoadOptions, results: Path, resume: bool) -> None:
     """Send requests over HTTP to the server at URL, which runs already, and report.
 
     TGI's own API or an OpenAI-compatible one, found by asking. As in
@@ -182,7 +183,7 @@ def load(options: LoadOptions, results: Path) -> None:
     experiment, found = load_command.load_plan_of(options)
     source = (COMMAND, shlex.join(["tgi-bench", *sys.argv[1:]]))
     sought = sweep_command.Sought(experiment, found, source)
-    sys.exit(sweep_command.sweep(sought, sweep_command.SweepOptions(results, False, False)))
+    sys.exit(sweep_command.sweep(sought, sweep_command.SweepOptions(results, resume, False)))
 
 
 @cli.command()

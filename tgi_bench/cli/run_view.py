@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from tgi_bench.analysis.load_run import LoadSummary
 from tgi_bench.analysis.published_verdict import judge_entries
-from tgi_bench.analysis.run import DeploymentRecord, Origin, Run, TrialSummary
+from tgi_bench.analysis.run import DeploymentRecord, Origin, Run, TrialSummary, Verdict
 from tgi_bench.analysis.summary import summarise, summarise_published
 from tgi_bench.analysis.task_run import DirectRecord, TaskSummary
 from tgi_bench.analysis.task_summary import summarise_task
@@ -19,6 +20,7 @@ from tgi_bench.errors import ResultsError
 from tgi_bench.observation import TrialEnd
 from tgi_bench.plan.plan import BatchTrial
 from tgi_bench.record.store import RunHeader, RunStore
+from tgi_bench.report.source import COMMAND
 
 
 def load(path: Path) -> Run:
@@ -59,6 +61,12 @@ def load(path: Path) -> Run:
             floors=floors,
             telemetry=telemetry,
         )
+    if COMMAND in dict(header.environment):
+        # Whoever typed options is told of options.
+        from tgi_bench.cli.load_command import in_options
+
+        checks = (replace(c, remedy=in_options(c.remedy)) for c in verdict.checks)
+        verdict = Verdict(tuple(checks))
     return Run(
         run_id=header.run_id,
         plan=header.plan,
@@ -128,7 +136,10 @@ def write_documents(folder: Path, documents: Mapping[str, str]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in documents.items():
             part = folder / f".{name}.part"
-            part.write_text(text, encoding="utf-8")
-            os.replace(part, folder / name)
+            try:
+                part.write_text(text, encoding="utf-8")
+                os.replace(part, folder / name)
+            finally:
+                part.unlink(missing_ok=True)
     except OSError as error:
         raise ResultsError(f"{folder}: reports cannot be written: {error.strerror}") from None

@@ -33,6 +33,7 @@ _MARKS = {
     Outcome.REFUSED: "refused",
     Outcome.TIMEOUT: "TIMEOUT",
     Outcome.SHARD_DIED: "DIED",
+    Outcome.SERVER_DIED: "DIED",
     Outcome.LAUNCH_FAILED: "NOT STARTED",
     Outcome.FAILED: "FAILED",
 }
@@ -40,6 +41,7 @@ _LOG_LINES = 10
 _SECONDS_BETWEEN_PROGRESS = 2.0
 _SECONDS_BETWEEN_LOAD_LINES = 10.0
 _REASON_LENGTH = 90
+_NOTHING = Progress(share=None, ended=0, failed=0, tokens=0)
 _LEAST_LEFT_S = 0.05
 """Less is not worth a word."""
 
@@ -57,6 +59,7 @@ class PlainLines:
         self._began_ns = 0
         self._last = ""
         self._said_at = 0.0
+        self._earlier = self._step = _NOTHING
 
     def skip_done(self, trials: Sequence[BatchTrial | LoadTrial]) -> None:
         """These have their end from before."""
@@ -101,6 +104,8 @@ class PlainLines:
         """A load is about to be sent; of a search, with the value that it tries."""
         if ask.index == 0:
             self._began_ns = time.monotonic_ns()
+            self._earlier = self._step = _NOTHING
+        self._earlier, self._step = added(self._earlier, self._step), _NOTHING
         self._last = ""
         self._said_at = time.monotonic()
         if trial.find is not None:
@@ -108,11 +113,12 @@ class PlainLines:
 
     def load_progress(self, trial: LoadTrial, progress: Progress) -> None:
         """Keep the counts for the trial's line; a long load says now and then how far it is."""
-        self._last = counts(progress)
+        self._step = progress
+        self._last = counts(added(self._earlier, progress))
         now = time.monotonic()
         if progress.share is not None and now - self._said_at >= _SECONDS_BETWEEN_LOAD_LINES:
             self._said_at = now
-            self._say(f"         {trial.trial_id}: {progress.share:.0%}, {self._last}")
+            self._say(f"         {trial.trial_id}: {progress.share:.0%}, {counts(progress)}")
 
     def trial_ended(self, trial: BatchTrial | LoadTrial, end: TrialEnd) -> None:
         """A trial has its end."""
@@ -265,6 +271,16 @@ def counts(progress: Progress) -> str:
     requests = f"{progress.ended} request{'' if progress.ended == 1 else 's'}"
     failed = f", {progress.failed} failed" if progress.failed else ""
     return f"{requests}, {progress.tokens} tokens{failed}"
+
+
+def added(one: Progress, other: Progress) -> Progress:
+    """The counts of both, as of two steps of a search."""
+    return Progress(
+        share=None,
+        ended=one.ended + other.ended,
+        failed=one.failed + other.failed,
+        tokens=one.tokens + other.tokens,
+    )
 
 
 def fitting(console: Console, line: str) -> str:

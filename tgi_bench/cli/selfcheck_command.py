@@ -70,9 +70,13 @@ def measure(options: SelfcheckOptions, run_load: RunLoad) -> SelfcheckReport:
     )
 
 
-def quick_floor(streams: int, run_load: RunLoad) -> ClientFloor:
-    """The client's error at so many paced streams, measured in about 2 s, for a report."""
-    return check(loads.paced(streams, _QUICK_S), run_load).floor
+def quick_floor(streams: int | None, run_load: RunLoad) -> ClientFloor:
+    """The client's error, measured in about 2 s, for a report.
+
+    streams: at so many paced ones at once; None: of an open loop, with its start lateness.
+    """
+    load = loads.open_loop(_QUICK_S) if streams is None else loads.paced(streams, _QUICK_S)
+    return check(load, run_load).floor
 
 
 def _loads(options: SelfcheckOptions) -> list[CheckLoad]:

@@ -24,6 +24,7 @@ UNDEFINED = "-"
 _COLUMNS = (
     "Load",
     "Requests",
+    "Failed",
     "Events/s",
     "CPU/event",
     "TTFT error",
@@ -132,6 +133,7 @@ def _cells(result: CheckResult) -> tuple[str, ...]:
     return (
         result.load.name,
         str(result.errors.compared),
+        str(result.errors.failed),
         f"{floor.events_per_s:,.0f}",
         f"{floor.cpu_ns_per_event / 1e3:.2f} us",
         _microseconds(floor.ttft_error_ns),

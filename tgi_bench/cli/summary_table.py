@@ -18,7 +18,7 @@ from tgi_bench.cli.durations import duration
 from tgi_bench.cli.screen import fitting
 from tgi_bench.observation import Outcome, TrialEnd
 from tgi_bench.report.load_group import has_figures
-from tgi_bench.report.load_section import answer
+from tgi_bench.report.load_search import answer
 from tgi_bench.report.load_words import load_asked, load_planned
 
 _GAP = 2

@@ -13,12 +13,11 @@ from tgi_bench.cli.durations import counted
 from tgi_bench.cli.exit_codes import FAILED, INTERRUPTED, INVALID
 from tgi_bench.cli.experiment_file import Request, idle_skip_notes
 from tgi_bench.drive.workers import Ahead, started_ahead
-from tgi_bench.errors import TgiBenchError
+from tgi_bench.errors import NotRecordedError, TgiBenchError
 from tgi_bench.launch.launcher import require_startable
 from tgi_bench.observation import Outcome
 from tgi_bench.plan.experiment import AnyExperiment, to_json
-from tgi_bench.plan.load_trial import ClosedLoop
-from tgi_bench.plan.plan import BatchTrial, LauncherKind, LoadTrial, Plan
+from tgi_bench.plan.plan import AttachOptions, BatchTrial, LauncherKind, LoadTrial, Plan
 from tgi_bench.record.environment import Questions, asking
 from tgi_bench.report.source import EXPERIMENT_FILE
 
@@ -74,6 +73,10 @@ def sweep(sought: Sought, options: SweepOptions) -> int:
         from tgi_bench.cli.estimates import require_for_embedded
 
         require_for_embedded(plan)
+    if any(trial.workload.file is not None for trial in plan.load_trials):
+        from tgi_bench.drive.corpus_file import require_files
+
+        require_files(plan.load_trials)
     with started_ahead(_workers_ahead(plan)) as ahead:
         with asking() as questions:
             made = _made(sought, options, questions)
@@ -108,6 +111,8 @@ def _made(sought: Sought, options: SweepOptions, questions: Questions) -> _Made 
         console.print(line, markup=False, soft_wrap=True)
     for note in idle_skip_notes(sought.experiment):
         console.print(note, markup=False)
+    for note in _address_notes(plan):
+        console.print(note, markup=False, soft_wrap=True)
     if options.resume:
         found = _resumable(console, options.results, plan)
         return None if found is None else _Made(found, console, questions.resumed())
@@ -139,6 +144,20 @@ def _simulated_with(plan: Plan) -> tuple[tuple[str, str], ...]:
         and (calibration := calibration_of(deployment)) is not None
     }
     return tuple((SIMULATED_WITH, dump((calibration,))) for calibration in used)
+
+
+def _address_notes(plan: Plan) -> tuple[str, ...]:
+    """A line for each running server that is asked at another address than was given."""
+    urls = {d.host.url for d in plan.deployments if isinstance(d.host, AttachOptions)}
+    if not urls:
+        return ()
+    from tgi_bench.launch.attach import base_url
+
+    return tuple(
+        f"{url}: asked at {base}, for the paths that are asked begin with /v1 themselves"
+        for url in sorted(urls)
+        if (base := base_url(url)) != url
+    )
 
 
 def _resumable(console: Console, results: Path, plan: Plan) -> Path | None:
@@ -178,30 +197,37 @@ def _run(made: _Made, plan: Plan, options: SweepOptions, ahead: Ahead) -> int:
 
     interrupted = False
     run_dir, console = made.run_dir, made.console
-    with RunLock(run_dir), RunStore.open(run_dir, writable=True) as store:
-        if made.resumed:
-            store.add_environment(made.resumed)
-        done = store.ends()
-        if done:
-            planned = len(plan.trials) + len(plan.load_trials) + len(plan.task_trials)
-            total = counted(planned, "trial")
-            console.print(f"{len(done)} of {total} ended before")
-        console.print(f"run      {run_dir}", markup=False, soft_wrap=True)
-        if plan.task_trials:
-            interrupted = not _run_tasks(made, plan, store)
-            return _reported(run_dir, console, interrupted)
-        from tgi_bench.sweep import Sweep
-
-        with _watcher(console, plan, len(done)) as watcher:
-            trials: list[BatchTrial | LoadTrial] = [*plan.trials, *plan.load_trials]
-            watcher.skip_done([trial for trial in trials if trial.trial_id in done])
-            try:
-                Sweep(plan, store, run_dir, watcher, options.pull, ahead).run()
-            except KeyboardInterrupt:
-                interrupted = True
-        if plan.load_trials and not interrupted:
-            interrupted = not _measure_floor(console, plan, store)
+    try:
+        with RunLock(run_dir), RunStore.open(run_dir, writable=True) as store:
+            if made.resumed:
+                store.add_environment(made.resumed)
+            done = store.ends()
+            if done:
+                planned = len(plan.trials) + len(plan.load_trials) + len(plan.task_trials)
+                console.print(f"{len(done)} of {counted(planned, 'trial')} ended before")
+            console.print(f"run      {run_dir}", markup=False, soft_wrap=True)
+            if plan.task_trials:
+                interrupted = not _run_tasks(made, plan, store)
+            else:
+                interrupted = not _run_servers(made, plan, store, options.pull, ahead)
+    except NotRecordedError as error:
+        return _not_recorded(made, error)
     return _reported(run_dir, console, interrupted)
+
+
+def _run_servers(made: _Made, plan: Plan, store: RunStore, pull: bool, ahead: Ahead) -> bool:
+    """Give every trial of servers an end; False if interrupted."""
+    from tgi_bench.sweep import Sweep
+
+    done = store.ends()
+    with _watcher(made.console, plan, len(done)) as watcher:
+        trials: list[BatchTrial | LoadTrial] = [*plan.trials, *plan.load_trials]
+        watcher.skip_done([trial for trial in trials if trial.trial_id in done])
+        try:
+            Sweep(plan, store, made.run_dir, watcher, pull, ahead).run()
+        except KeyboardInterrupt:
+            return False
+    return not plan.load_trials or _measure_floor(made.console, plan, store)
 
 
 def _run_tasks(made: _Made, plan: Plan, store: RunStore) -> bool:
@@ -217,6 +243,17 @@ def _run_tasks(made: _Made, plan: Plan, store: RunStore) -> bool:
     return True
 
 
+def _not_recorded(made: _Made, error: NotRecordedError) -> int:
+    """Report what was recorded, as far as there is room; returns the exit code."""
+    try:
+        _reported(made.run_dir, made.console, interrupted=False)
+    except (TgiBenchError, OSError) as another:
+        made.console.print(f"no report was written: {another}", markup=False, soft_wrap=True)
+    line = f"{error}; what was recorded before stays: make room, then the same command and --resume"
+    made.console.print(line, markup=False, soft_wrap=True)
+    return FAILED
+
+
 def _reported(run_dir: Path, console: Console, interrupted: bool) -> int:
     """Write the reports and say where they are; returns the exit code."""
     from tgi_bench.cli.run_view import load, write_documents
@@ -224,8 +261,8 @@ def _reported(run_dir: Path, console: Console, interrupted: bool) -> int:
     from tgi_bench.report.documents import documents
 
     seen = load(run_dir)
-    write_documents(run_dir, documents(seen))
     print_summary(console, seen)
+    write_documents(run_dir, documents(seen))
     if interrupted:
         console.print("interrupted; go on with the same command and --resume", markup=False)
     console.print(f"report   {run_dir / 'report.md'}", markup=False, soft_wrap=True)
@@ -237,19 +274,32 @@ def _measure_floor(console: Console, plan: Plan, store: RunStore) -> bool:
     from tgi_bench.cli.selfcheck_command import quick_floor
     from tgi_bench.drive.load import run_load
 
-    closed = [
-        t.arrivals.concurrency for t in plan.load_trials if isinstance(t.arrivals, ClosedLoop)
-    ]
-    streams = min(QUICK_FLOOR_STREAMS, max(closed, default=64))
-    console.print(f"measuring the client's own error at {counted(streams, 'stream')}")
-    try:
-        store.add_floor(quick_floor(streams, run_load))
-    except KeyboardInterrupt:
-        return False
-    except TgiBenchError as error:
-        line = f"the client's own error was not measured: {error}"
-        console.print(line, markup=False, soft_wrap=True)
+    for streams in _floors(plan, store):
+        at = "in an open loop" if streams is None else f"at {counted(streams, 'stream')}"
+        console.print(f"measuring the client's own error {at}")
+        try:
+            store.add_floor(quick_floor(streams, run_load))
+        except KeyboardInterrupt:
+            return False
+        except NotRecordedError:
+            raise
+        except TgiBenchError as error:
+            line = f"the client's own error was not measured: {error}"
+            console.print(line, markup=False, soft_wrap=True)
     return True
+
+
+def _floors(plan: Plan, store: RunStore) -> tuple[int | None, ...]:
+    """Streams to measure the client's error at, None: of an open loop; () where nothing ran.
+
+    Of each closed loop its last stage, which in a search is next to the answer.
+    """
+    last = [stages[-1] for t in plan.load_trials if (stages := store.load_stages(t.trial_id))]
+    closed = [stage.concurrency for stage in last if stage.concurrency is not None]
+    found: list[int | None] = [min(QUICK_FLOOR_STREAMS, max(closed))] if closed else []
+    if len(closed) < len(last):
+        found.append(None)
+    return tuple(found)
 
 
 @contextmanager

@@ -235,7 +235,13 @@ def _refused(
 
 
 def _key_missing(control: Control, reply: Reply) -> InputError:
-    return InputError(f"{control.url} wants another API key: {shortened(reply.sentence)}")
+    said = shortened(reply.sentence)
+    if control.has_key:
+        return InputError(f"{control.url} wants another API key: {said}")
+    return InputError(
+        f"{control.url} wants an API key: {said}; name the environment variable that holds it in "
+        "server.env (`tgi-bench load`: --api-key-env)"
+    )
 
 
 def _tokenize_path(control: Control, able: Abilities) -> str | None:

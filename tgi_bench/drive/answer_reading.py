@@ -15,6 +15,7 @@ from tgi_bench.plan.load_trial import Spoken
 
 _EVENT_STREAM = b"text/event-stream"
 _MOST_ERROR_BYTES = 4096
+_REJECTED = (400, 413, 422)
 
 
 def read_answer(
@@ -120,7 +121,8 @@ def _status(answer: Answer) -> tuple[RequestOutcome, str] | None:
         where = answer.header(b"location")
         to = shortened(where.decode("latin-1")) if where is not None else "nowhere"
         return RequestOutcome.HTTP_ERROR, f"{text} to {to}: redirects are not followed"
-    return RequestOutcome.HTTP_ERROR, f"{text}: {body}" if body else text
+    outcome = RequestOutcome.REJECTED if status in _REJECTED else RequestOutcome.HTTP_ERROR
+    return outcome, f"{text}: {body}" if body else text
 
 
 def _head_of(answer: Answer) -> bytes:

@@ -92,6 +92,11 @@ class Control:
     ) -> None:
         self._connection.close()
 
+    @property
+    def has_key(self) -> bool:
+        """Whether an API key is sent."""
+        return any(name.lower() == "authorization" for name in self._headers)
+
     def get(self, path: str) -> Reply:
         """Raises InputError where no answer comes."""
         return self._asked("GET", path, None)

@@ -4,21 +4,37 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterable
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 
 from tgi_bench.errors import InputError, one_line
 from tgi_bench.plan.corpus import Corpus, parse_corpus
-from tgi_bench.plan.load_trial import WorkloadFile
+from tgi_bench.plan.load_trial import LoadTrial, TraceTimes, WorkloadFile
+from tgi_bench.plan.workload import require_times
 
 MOST_BYTES = 1 << 30
 
 
+def require_files(trials: Iterable[LoadTrial]) -> None:
+    """Read each workload's file, before anything is started that needs it.
+
+    Raises InputError as `read_corpus`, and where a trace's file has no times.
+    """
+    for trial in trials:
+        if trial.workload.file is not None:
+            corpus, _ = read_corpus(trial.workload.file)
+            if isinstance(trial.arrivals, TraceTimes):
+                require_times(corpus)
+
+
+@lru_cache(maxsize=1)
 def read_corpus(file: WorkloadFile) -> tuple[Corpus, str]:
     """The file's requests, and the SHA-256 (hex) of its bytes.
 
     Raises InputError: missing, no regular file, unreadable, longer than MOST_BYTES, not UTF-8, or
-    a line that is not of its kind.
+    a line that is not of its kind. The last one read is kept: a run asks for it for each trial.
     """
     name = one_line(file.path)
     data = _bytes(Path(file.path), name)

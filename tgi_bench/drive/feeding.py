@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tgi_bench.drive.reading import Ask, Reading
-from tgi_bench.drive.request_maker import RequestMaker
+from tgi_bench.drive.request_maker import History, RequestMaker
 from tgi_bench.drive.worker_messages import JobFields, Returned
 from tgi_bench.observation import RequestOutcome
 from tgi_bench.plan.request_spec import RequestSpec
@@ -21,12 +21,13 @@ _MOST_TIMED_AT_ONCE = 64
 """A worker takes them in between sends: that must not make one of them late."""
 _LEAST_BACKLOG = 32
 _AFTER_FAILURE_NS = 100_000_000
+_PREPARED_AT_ONCE = 4
 _SECOND_NS = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Handed:
-    """A request that a worker has. due_ns: 0 in a closed loop."""
+    """A request that a worker has. due_ns: 0 where it has no time: a closed loop."""
 
     number: int
     worker: int
@@ -172,18 +173,24 @@ class _Question:
 class _User:
     """One of those who talk at once. history: of the running conversation.
 
-    due_ns: of the next question; None while an answer is awaited, and at the end.
+    words: what the next question adds to it, where that is known before its answer.
+    due_ns: of the next question: 0: at once; None while an answer is awaited, and at the end.
     """
 
     index: int
     turns: deque[RequestSpec]
-    history: tuple[tuple[str, str], ...]
+    history: History
+    words: History | None
     question: _Question | None
     due_ns: int | None
 
 
 class ConversationFeeder:
-    """Users who talk at once: each waits for its answer, thinks, and goes on."""
+    """Users who talk at once: each waits for its answer, thinks, and goes on.
+
+    Who does not think sends when the answer is known, as a closed loop does: such a question has
+    no time that it could be late for.
+    """
 
     def __init__(
         self,
@@ -201,18 +208,20 @@ class ConversationFeeder:
         self._asked_by: dict[int, _User] = {}
         self._ahead: RequestSpec | None = next(specs, None)
         self._number = 0
-        self._users = [_User(i, deque(), (), None, None) for i in range(count)]
+        self._users = [_User(i, deque(), (), None, None, None) for i in range(count)]
+        self._unprepared: deque[_User] = deque()
         for user in self._users:
             self._make(user)
 
     def begin(self, begin_ns: int, end_ns: int | None) -> None:
-        """All ask at begin_ns; nobody asks at end_ns or later (None: the number ends it)."""
+        """All ask at the start; nobody asks at end_ns or later (None: the number ends it)."""
+        del begin_ns
         self._end_ns = end_ns
         for user in self._users:
-            user.due_ns = begin_ns
+            user.due_ns = 0
 
     def jobs(self, now_ns: int) -> list[tuple[int, JobFields]]:
-        """The next question of each user who has one."""
+        """The next question of each user who has one; where there is none, others are prepared."""
         made: list[tuple[int, JobFields]] = []
         if self._over(now_ns):
             return made
@@ -224,7 +233,21 @@ class ConversationFeeder:
             if user.question is not None:
                 made.append(self._handed(user, user.question, user.due_ns))
             user.due_ns = None
+        if not made:
+            self._prepare_some()
         return made
+
+    def _prepare_some(self) -> None:
+        """While answers are awaited: a later turn's words, or all of another conversation's
+        first question."""
+        for _ in range(min(_PREPARED_AT_ONCE, len(self._unprepared))):
+            user = self._unprepared.popleft()
+            if user.question is not None or user.due_ns is not None:
+                continue
+            if not user.turns:
+                self._make(user)
+            elif user.words is None:
+                user.words = self._maker.question(user.turns[0])
 
     def _make(self, user: _User) -> None:
         """Its next question, where there is one."""
@@ -236,12 +259,13 @@ class ConversationFeeder:
             return
         spec = user.turns.popleft()
         number, self._number = self._number, self._number + 1
-        user.history = (*user.history, *self._maker.question(spec))
+        words, user.words = user.words, None
+        user.history = (*user.history, *(words or self._maker.question(spec)))
         ask, request = self._maker.make(number, spec, user.history)
         user.question = _Question(number, spec, ask, request)
 
     def _take_conversation(self, user: _User) -> None:
-        user.history = ()
+        user.history, user.words = (), None
         if self._ahead is None:
             return
         current = self._ahead.conversation
@@ -255,28 +279,34 @@ class ConversationFeeder:
         self.book[number] = Handed(number, worker, due_ns, question.spec, question.ask)
         self._asked_by[number] = user
         user.question = None
+        self._unprepared.append(user)
         return worker, (number, due_ns, question.request)
 
     def answered(self, returned: Returned, reading: Reading) -> None:
         """Its user goes on, or after a failure begins another conversation."""
         del self.book[returned.number]
         user = self._asked_by.pop(returned.number)
-        if reading.outcome is RequestOutcome.OK:
-            user.history = (*user.history, ("assistant", reading.text))
-            think_ns = user.turns[0].think_ns if user.turns else 0
-            due_ns = returned.answer.ended_ns + think_ns
-        else:
-            user.turns.clear()
-            due_ns = returned.answer.ended_ns + _AFTER_FAILURE_NS
+        wait_ns = 0
+        if reading.outcome is not RequestOutcome.OK:
+            wait_ns = _AFTER_FAILURE_NS
+        elif user.question is None and user.turns:
+            wait_ns = user.turns[0].think_ns
+        if user.question is None:  # else another conversation was prepared, which knows neither
+            if reading.outcome is RequestOutcome.OK:
+                user.history = (*user.history, ("assistant", reading.text))
+            else:
+                user.turns.clear()
+        due_ns = returned.answer.ended_ns + wait_ns
         over = self._end_ns is not None and due_ns >= self._end_ns
-        user.due_ns = None if over else due_ns
+        user.due_ns = None if over else due_ns if wait_ns else 0
 
     def exhausted(self, now_ns: int) -> bool:
         """Whether the asked number was asked, or the time is over, or nobody waits."""
         if self._over(now_ns):
             return True
-        silent = all(user.due_ns is None for user in self._users)
-        return silent and (self._number >= self._most or not self._asked_by)
+        if any(user.due_ns is not None or user.question is not None for user in self._users):
+            return False
+        return self._number >= self._most or not self._asked_by
 
     def _over(self, now_ns: int) -> bool:
         return self._end_ns is not None and now_ns >= self._end_ns

@@ -65,7 +65,7 @@ def _setups(prepared: Prepared, arrivals: Arrivals, kernel_stamps: bool) -> list
     streams = min(_first_connections(arrivals), trial.max_in_flight or _UNLIMITED)
     extent = trial.extent
     stop_ns = 0
-    if extent.duration_ns is not None and closed and not talking:
+    if extent.duration_ns is not None and closed:
         stop_ns = extent.warmup_ns + extent.duration_ns + extent.cooldown_ns
     return [
         w.Setup(
@@ -74,7 +74,7 @@ def _setups(prepared: Prepared, arrivals: Arrivals, kernel_stamps: bool) -> list
             server_name=url.hostname or "",
             tls=url.scheme == "https",
             verify=prepared.verify_tls,
-            slots=share if closed and not talking else 0,
+            slots=share if closed else 0,
             connections=share,
             stop_ns=stop_ns,
             timeout_ns=trial.request_timeout_ns,

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from tgi_bench.drive import worker_messages as w
 from tgi_bench.drive.answer_reading import read_answer
 from tgi_bench.drive.feeding import ClosedFeeder, ConversationFeeder, Feeder, TimedFeeder
+from tgi_bench.drive.other_cpu import MachineCpu
 from tgi_bench.drive.parts import NO_END, Parts
 from tgi_bench.drive.preparation import Prepared
 from tgi_bench.drive.request_maker import RequestMaker
@@ -24,7 +25,7 @@ from tgi_bench.observation import (
     RequestOutcome,
 )
 from tgi_bench.plan.arrivals import send_offsets_ns
-from tgi_bench.plan.load_trial import ClosedLoop, Extent, OpenLoop, TraceTimes
+from tgi_bench.plan.load_trial import OTHER_CPU, ClosedLoop, Extent, OpenLoop, TraceTimes
 from tgi_bench.plan.request_spec import RequestSpec
 from tgi_bench.plan.workload import requests
 
@@ -59,6 +60,8 @@ class Stage:
         self._ended = self._failed = self._tokens = 0
         self._next_record_ns = 0
         self._stopped_ns: int | None = None
+        self._last_answered_ns = 0
+        self._machine = MachineCpu.now()
         self._kernel_stamps = True
         self._stamp_reason = ""
 
@@ -67,17 +70,29 @@ class Stage:
         reasons = [one.stamp_reason for one in ready if one.stamp_reason]
         self._kernel_stamps, self._stamp_reason = not reasons, "; ".join(dict.fromkeys(reasons))
         cpu_ns = time.process_time_ns()
+        self._machine = MachineCpu.now()
         start_ns = self._start()
         try:
             self._drive(start_ns)
-        except (KeyboardInterrupt, StepError):
+        except (KeyboardInterrupt, StepError) as error:
             self._cut()
             self._never_sent()
             self._flush()
+            died = isinstance(error, StepError)
+            if died:  # after its last answer nothing was measured any more
+                self._stopped_ns = self._last_answered_ns or self._stopped_ns
+            reason = str(error) if died else "interrupted"
+            self._listener.cut_off(self._stage(start_ns, cpu_ns, reason))
             raise
         self._never_sent()
         self._flush()
         self._show(time.monotonic_ns(), start_ns, _planned_ns(self._trial.extent))
+        if all(worker.done is None for worker in self._workers):
+            raise StepError(Outcome.FAILED, "no worker of the load client said that it was done")
+        return self._stage(start_ns, cpu_ns, "")
+
+    def _stage(self, start_ns: int, cpu_ns: int, cut_off: str) -> LoadStage:
+        """What it was. cpu_ns: of this process at its beginning."""
         ended_ns = max(self._last_ended_ns, start_ns)
         client = self._client(time.process_time_ns() - cpu_ns, ended_ns - start_ns)
         begin_ns, end_ns = self._parts.window(self._stopped_ns)
@@ -93,8 +108,14 @@ class Stage:
             measured_until_ns=end_ns,
             dialect=self._prepared.abilities.spoken.value,
             client=client,
-            details=self._prepared.details,
+            details=(*self._prepared.details, *self._other_cpu(client)),
+            cut_off=cut_off,
         )
+
+    def _other_cpu(self, client: ClientFacts) -> tuple[tuple[str, str], ...]:
+        """A detail, where the machine tells."""
+        said = self._machine.others_since((client.parent_cpu_ns, *client.worker_cpu_ns))
+        return () if said is None else ((OTHER_CPU, said),)
 
     def _start(self) -> int:
         """Hand over what must be there at the start, and start; returns when that is."""
@@ -244,6 +265,8 @@ class Stage:
         self._failed += request.outcome is not RequestOutcome.OK
         self._tokens += request.output_tokens
         self._last_ended_ns = max(self._last_ended_ns, request.ended_ns)
+        if request.outcome is RequestOutcome.OK:
+            self._last_answered_ns = max(self._last_answered_ns, request.ended_ns)
         self._parts.seen(request)
         if self._listener.enough is not None and request.part is LoadPart.MEASURED:
             self._measured.append(request)
@@ -281,8 +304,6 @@ class Stage:
 
     def _client(self, parent_cpu_ns: int, wall_ns: int) -> ClientFacts:
         done = [worker.done for worker in self._workers if worker.done is not None]
-        if not done:
-            raise StepError(Outcome.FAILED, "no worker of the load client said that it was done")
         return ClientFacts(
             workers=len(done),
             worker_cpu_ns=tuple(one.cpu_ns for one in done),
@@ -290,7 +311,7 @@ class Stage:
             wall_ns=wall_ns,
             kernel_stamps=self._kernel_stamps,
             stamp_reason=self._stamp_reason,
-            clock_step_ns=max((one.clock_step_ns for one in done), key=abs),
+            clock_step_ns=max((one.clock_step_ns for one in done), key=abs, default=0),
             connections_opened=sum(one.opened for one in done),
             connections_reopened=sum(one.reopened for one in done),
         )

@@ -28,7 +28,7 @@ class Pool:
     """All connections of one worker. The one given back last is used first.
 
     opened: ahead, before the start and as spares. reopened: since the start, for a request that
-    had to wait for it.
+    had to wait for it; not counted are those in the place of one that this client closed.
     """
 
     def __init__(self, setup: Setup, poller: Poller) -> None:
@@ -37,7 +37,7 @@ class Pool:
         self.connections: dict[int, Connection] = {}
         self._idle: list[Connection] = []
         self._no_spares_until_ns = 0
-        self.opened = self.reopened = 0
+        self.opened = self.reopened = self._given_up = 0
         self.started = False
         self._unresolved: FailedRequestError | None = None
         self._context: ssl.SSLContext | None = None
@@ -127,10 +127,11 @@ class Pool:
         connection.job = job
         connection.started_ns = time.monotonic_ns()
         self.connections[connection.fd] = connection
-        if self.started and job is not None:
-            self.reopened += 1
-        else:
+        if not self.started or job is None or self._given_up:
             self.opened += 1
+            self._given_up = max(0, self._given_up - 1)
+        else:
+            self.reopened += 1
         return connection
 
     def _layer(self) -> TlsLayer | None:
@@ -146,6 +147,10 @@ class Pool:
         connection.served += 1 if connection.head_ns is not None else 0
         connection.forget()
         self._idle.append(connection)
+
+    def give_up(self) -> None:
+        """A connection is closed by this client itself: another one takes its place."""
+        self._given_up += 1
 
     def discard(self, connection: Connection) -> None:
         """Close it."""

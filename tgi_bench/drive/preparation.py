@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -75,6 +75,8 @@ def prepare(target: LoadTarget, trial: LoadTrial) -> Prepared:
         details.append(("Workload file", f"{trial.workload.file.path}, SHA-256 {digest}"))
     fit = fitting(target.url, abilities, asking, trial)
     details.append(("Prompt lengths", fit.how))
+    if corpus is not None:
+        corpus = replace(corpus, count_tokens=fit.count)
     _require_sendable(trial, abilities)
     return Prepared(
         trial=trial,

@@ -21,6 +21,10 @@ _OVERLOADED_TYPES = frozenset(
 )
 """error_type of TGI; type of the OpenAI dialects; llama.cpp's for 503."""
 _OVERLOADED_CODES = frozenset({429, 503, "429", "503"})
+_REJECTED_TYPES = frozenset({"validation", "invalid_request_error", "BadRequestError"})
+_REJECTED_CODES = frozenset({400, 413, "400", "413"})
+"""Not 422, as which TGI's chat stream gives every cause."""
+_TGI_REJECTED = "Input validation error"
 _TGI_OVERLOADED = "Model is overloaded"
 """TGI's chat stream gives 422 with it, as with every other cause."""
 
@@ -130,7 +134,14 @@ def told_error(said: dict[object, object]) -> tuple[RequestOutcome, str] | None:
         or any(isinstance(code, int | str) and code in _OVERLOADED_CODES for code in codes)
         or message == _TGI_OVERLOADED
     )
-    outcome = RequestOutcome.OVERLOADED if overloaded else RequestOutcome.SERVER_ERROR
+    rejected = (
+        (isinstance(kind, str) and kind in _REJECTED_TYPES)
+        or any(isinstance(code, int | str) and code in _REJECTED_CODES for code in codes)
+        or (isinstance(message, str) and message.startswith(_TGI_REJECTED))
+    )
+    outcome = RequestOutcome.REJECTED if rejected else RequestOutcome.SERVER_ERROR
+    if overloaded:
+        outcome = RequestOutcome.OVERLOADED
     return outcome, f"{text} ({kind})" if isinstance(kind, str) and kind else text
 
 

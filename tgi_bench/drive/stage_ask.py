@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from tgi_bench.observation import RequestObservation
-from tgi_bench.plan.load_trial import Arrivals, ClosedLoop, LoadTrial, OpenLoop, TraceTimes
-
-_LEAST_REQUESTS = 20
+from tgi_bench.observation import LoadStage, RequestObservation
+from tgi_bench.plan.load_trial import (
+    LEAST_SEARCH_REQUESTS,
+    Arrivals,
+    ClosedLoop,
+    LoadTrial,
+    OpenLoop,
+    TraceTimes,
+)
 
 Recorder = Callable[[Sequence[RequestObservation]], None]
 """Takes observations as they come, about once a second and at the end."""
@@ -35,12 +40,16 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """Who is told. enough: of all measured requests so far, whether the stage may stop."""
+    """Who is told. enough: of all measured requests so far, whether the stage may stop.
+
+    cut_off: takes a stage that an exception ends, which says why; then the exception is raised.
+    """
 
     record: Recorder
     progress: Callable[[Progress], None]
     enough: Callable[[Sequence[RequestObservation]], bool] | None = None
     kernel_stamps: bool = True
+    cut_off: Callable[[LoadStage], None] = lambda _: None
 
 
 def of_search(trial: LoadTrial, value: float) -> LoadTrial:
@@ -54,7 +63,7 @@ def of_search(trial: LoadTrial, value: float) -> LoadTrial:
         case OpenLoop() as arrivals:
             extent = trial.extent
             if extent.duration_ns is not None:
-                least_ns = round(_LEAST_REQUESTS / value * 1e9)
+                least_ns = round(LEAST_SEARCH_REQUESTS / value * 1e9)
                 extent = replace(extent, duration_ns=max(extent.duration_ns, least_ns))
             arrivals = replace(arrivals, rate_per_s=value, parts=())
             return replace(trial, arrivals=arrivals, extent=extent)

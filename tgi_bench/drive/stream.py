@@ -155,9 +155,11 @@ class Worker:
             return True
         if self._in_flight or self._timed:
             return False
-        if self._draining or (self._stop_ns and time.monotonic_ns() >= self._stop_ns):
+        stopped = bool(self._stop_ns) and time.monotonic_ns() >= self._stop_ns
+        # A conversation's question with a time before the end may still be on its way here.
+        if self._draining or (stopped and not self._setup.eager):
             return True
-        return self._last and not self._untimed
+        return self._last and (stopped or not self._untimed)
 
     # Sending
 
@@ -308,6 +310,8 @@ class Worker:
             what = f"no answer within {seconds}"
         else:
             what = f"the answer was not whole within {seconds}"
+        if connection.state is State.BUSY:
+            self._pool.give_up()
         self.failed(connection, RequestOutcome.TIMEOUT, what)
 
     def _hear(self) -> None:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http.client import NOT_FOUND, OK
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -22,6 +23,7 @@ from tgi_bench.launch.questions import (
     info_of,
     said_details,
     served_model,
+    status_of,
     tls_context,
 )
 from tgi_bench.launch.secrets import Redactor, api_key_of
@@ -32,6 +34,8 @@ _POLL_S = 0.2
 _CONNECT_S = 2.0
 _NOBODY_S = 3.0
 """A server that runs already takes connections: where there is none, waiting brings none."""
+_LEAST_ABSENT = 3
+"""Times that every path is a 404 before nobody is waited for: a router may still be starting."""
 _HEALTH = ("/health", "/v1/models")
 """An OpenAI-compatible server need not have the first."""
 
@@ -88,13 +92,14 @@ def launch(deployment: Deployment, options: LaunchOptions) -> Iterator[RunningSe
         raise InputError("server.url is missing: the launcher `attach` needs it")
     began_ns = time.monotonic_ns()
     key = api_key_of(deployment, os.environ)
-    options.progress(f"asking {host.url}")
-    tls = tls_context(host.verify_tls) if host.url.startswith("https:") else None
-    able = _found(host.url, deployment.timeouts.probe_s, key, tls)
+    url = base_url(host.url)
+    options.progress(f"asking {url}")
+    tls = tls_context(host.verify_tls) if url.startswith("https:") else None
+    able = _found(url, deployment.timeouts.probe_s, key, tls)
     master_socket, reason = _socket(host)
     redactor = Redactor.of(deployment, os.environ)
-    details = (("Endpoint", host.url), ("Found by asking", able.sentence()))
-    capacity = capacity_of(host.url, tls)
+    details = (("Endpoint", url), ("Found by asking", able.sentence()))
+    capacity = capacity_of(url, tls)
     facts = ServerFacts(
         command=(),
         arguments=None,
@@ -105,19 +110,31 @@ def launch(deployment: Deployment, options: LaunchOptions) -> Iterator[RunningSe
         ready_ns=time.monotonic_ns() - began_ns,
         details=redactor.pairs((*details, *said_details(able.info, able.model))),
     )
-    endpoint = Endpoint(host.url, master_socket, facts, None, reason)
+    endpoint = Endpoint(url, master_socket, facts, None, reason)
     yield AttachedServer(endpoint, able.health_path, tls)
+
+
+def base_url(url: str) -> str:
+    """Without a trailing /v1, which OpenAI's clients want in an address: paths here begin so."""
+    whole = url.rstrip("/")
+    return whole.removesuffix("/v1") if urlsplit(whole).path.endswith("/v1") else url
 
 
 def _found(
     url: str, timeout_s: float, api_key: str | None, tls: ssl.SSLContext | None
 ) -> Abilities:
     began = time.monotonic()
+    absent = 0
     while True:
+        statuses = []
         for path in _HEALTH:
-            if answers(url, path, tls):
+            statuses.append(status_of(url, path, tls))
+            if statuses[-1] == OK:
                 return Abilities(path, info_of(url, tls), served_model(url, api_key, tls))
         passed_s = time.monotonic() - began
+        absent = absent + 1 if all(status == NOT_FOUND for status in statuses) else 0
+        if absent >= _LEAST_ABSENT and passed_s >= min(_NOBODY_S, timeout_s):
+            raise LaunchError(_absent(url))
         unreachable = _unreachable(url, tls)
         if unreachable is not None and passed_s >= min(_NOBODY_S, timeout_s):
             raise LaunchError(f"{url} cannot be reached: {unreachable}")
@@ -127,6 +144,15 @@ def _found(
                 f"within {timeout_s:g} s (server.timeouts.probe_s)"
             )
         time.sleep(_POLL_S)
+
+
+def _absent(url: str) -> str:
+    """That something else answers there, and the address to try where this one has a path."""
+    said = f"{url} is no server that can be measured: {' and '.join(_HEALTH)} there are HTTP 404"
+    parts = urlsplit(url)
+    if not parts.path.strip("/"):
+        return said
+    return f"{said}; try {parts.scheme}://{parts.netloc}, without the path"
 
 
 def _unreachable(url: str, tls: ssl.SSLContext | None) -> str | None:

@@ -11,6 +11,7 @@ from http.client import OK, HTTPConnection, HTTPException, HTTPSConnection
 from urllib.parse import urlsplit
 
 from tgi_bench.device_observation import Gauges
+from tgi_bench.plan.plan import MODEL_SERVED
 
 _TIMEOUT_S = 5.0
 _MOST_BYTES = 1 << 24
@@ -73,6 +74,12 @@ def answers(url: str, path: str, tls: ssl.SSLContext | None = None) -> bool:
     return _get(url, path, tls) is not None
 
 
+def status_of(url: str, path: str, tls: ssl.SSLContext | None = None) -> int | None:
+    """The status that GET of that path answers; None where none comes."""
+    answer = _answer(url, path, tls)
+    return None if answer is None else answer[0]
+
+
 def served_model(
     url: str, api_key: str | None = None, tls: ssl.SSLContext | None = None
 ) -> str | None:
@@ -85,13 +92,15 @@ def served_model(
 
 
 def said_details(info: Info, model: str | None) -> tuple[tuple[str, str], ...]:
-    """/info as one line of JSON, and the model that an OpenAI dialect serves."""
+    """/info as one line of JSON, and the model that /v1/models, or else /info, names."""
     details = []
     if info.fields:
         text = json.dumps(info.fields, ensure_ascii=False, sort_keys=True)
         details.append(("/info", text))
+    named = info.fields.get("model_id")
+    model = named if model is None and isinstance(named, str) and named else model
     if model is not None:
-        details.append(("Model served", model))
+        details.append((MODEL_SERVED, model))
     return tuple(details)
 
 
@@ -122,7 +131,7 @@ def _asked_gauges(url: str, tls: ssl.SSLContext | None) -> Callable[[], Gauges]:
         connection.request("GET", f"{urlsplit(url).path}{_GAUGES_PATH}")
     except (OSError, HTTPException, ValueError):
         return lambda: ()
-    return lambda: _gauges(_answer(connection))
+    return lambda: _gauges(_body(_answered(connection)))
 
 
 def _gauges(body: bytes | None) -> Gauges:
@@ -139,7 +148,18 @@ def _gauges(body: bytes | None) -> Gauges:
 def _get(
     url: str, path: str, tls: ssl.SSLContext | None, api_key: str | None = None
 ) -> bytes | None:
-    """The body of a 200; None: another status, or no answer. Neither proxies nor redirects.
+    """The body of a 200; None: another status, or no answer."""
+    return _body(_answer(url, path, tls, api_key))
+
+
+def _body(answer: tuple[int, bytes] | None) -> bytes | None:
+    return answer[1] if answer is not None and answer[0] == OK else None
+
+
+def _answer(
+    url: str, path: str, tls: ssl.SSLContext | None, api_key: str | None = None
+) -> tuple[int, bytes] | None:
+    """Status and whole body; None: no answer. Neither proxies nor redirects.
 
     http.client, for it is there in a fifth of the time that httpx takes to import: a load waits
     for these questions.
@@ -150,7 +170,7 @@ def _get(
         connection.request("GET", f"{urlsplit(url).path}{path}", headers=headers)
     except (OSError, HTTPException, ValueError):
         return None  # ValueError: an address or a key that cannot be sent
-    return _answer(connection)
+    return _answered(connection)
 
 
 def _connection(url: str, tls: ssl.SSLContext | None) -> HTTPConnection:
@@ -163,8 +183,8 @@ def _connection(url: str, tls: ssl.SSLContext | None) -> HTTPConnection:
     return HTTPConnection(parts.hostname, parts.port, timeout=_TIMEOUT_S)
 
 
-def _answer(connection: HTTPConnection) -> bytes | None:
-    """The body of a 200, whole; closes the connection."""
+def _answered(connection: HTTPConnection) -> tuple[int, bytes] | None:
+    """Status and whole body of what was asked; closes the connection."""
     try:
         response = connection.getresponse()
         body = response.read(_MOST_BYTES)
@@ -173,7 +193,7 @@ def _answer(connection: HTTPConnection) -> bytes | None:
         return None
     finally:
         connection.close()
-    return body if whole and response.status == OK else None
+    return (response.status, body) if whole else None
 
 
 def _json(body: bytes | None) -> object:

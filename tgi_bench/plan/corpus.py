@@ -20,6 +20,9 @@ from tgi_bench.plan.quantities import NS
 MOONCAKE_BLOCK_TOKENS = 512
 """Tokens of the prompt that one of hash_ids stands for."""
 
+CSV_TIME = "time_s"
+"""The column of a generic CSV that holds times."""
+
 _TIMESTAMP = re.compile(
     r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(?:Z|[+-]00:00)?", re.ASCII
 )
@@ -28,6 +31,7 @@ _WHOLE = re.compile(r"\d{1,9}(?:\.0+)?", re.ASCII)
 _MOST_TIME = 10**13
 _MOST_HASH_ID = 2**63
 _ASKING = ("human", "user")
+_ANSWERING = ("gpt", "chatgpt", "assistant", "model")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,7 @@ class Entry:
     prompt_tokens, output_tokens: None where the file does not say.
     at_ns: from the file's first request; None where it has no times.
     hash_ids: which blocks of the prompt are alike among requests.
+    answers: what the file holds as the answer to text and to each of later; "" where none.
     """
 
     text: str = ""
@@ -48,6 +53,7 @@ class Entry:
     output_tokens: int | None = None
     at_ns: int | None = None
     hash_ids: tuple[int, ...] = ()
+    answers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +61,14 @@ class Corpus:
     """A file's requests, at least one: by their times where it has them, else in its order.
 
     left_out: how many hold nothing to send: no tokens, or no message of a user.
+    count_tokens: of a text, by a tokenizer; None: none was named. Answers are counted as they are
+    asked for: those of a whole file would take minutes.
     """
 
     entries: tuple[Entry, ...]
     left_out: int
     path: str
+    count_tokens: Callable[[str], int] | None = None
 
     @property
     def timed(self) -> bool:
@@ -184,16 +193,26 @@ def _conversations(text: str, path: str) -> Iterator[Entry | None]:
 
 
 def _conversation(conversation: Mapping[str, object]) -> Entry | None:
-    """The user's messages; None where there is none that holds text."""
+    """The user's messages and the answers to them; None where no message holds text."""
     turns = conversation.get("conversations")
     if not isinstance(turns, list):
         raise _LineError('must hold "conversations", a list')
-    asked = []
+    asked: list[str] = []
+    answers: list[str] = []
     for turn in turns:
         said = _mapping(turn, "a message with from and value")
-        if said.get("from") in _ASKING and isinstance(said.get("value"), str) and said["value"]:
-            asked.append(_text("value", said["value"]))
-    return Entry(text=asked[0], later=tuple(asked[1:])) if asked else None
+        value = said.get("value")
+        if not isinstance(value, str) or not value:
+            continue
+        if said.get("from") in _ASKING:
+            asked.append(_text("value", value))
+            answers.append("")
+        elif said.get("from") in _ANSWERING and answers and not answers[-1]:
+            # It is counted and never sent: half of a surrogate pair counts as something else.
+            answers[-1] = value.encode(errors="replace").decode()
+    if not asked:
+        return None
+    return Entry(text=asked[0], later=tuple(asked[1:]), answers=tuple(answers))
 
 
 def _text(name: str, value: object) -> str:
@@ -298,4 +317,4 @@ def _seconds_ns(cell: str) -> int:
 
 
 _AZURE = _Columns("TIMESTAMP", "ContextTokens", "GeneratedTokens", True, _timestamp_ns)
-_CSV = _Columns("time_s", "prompt_tokens", "output_tokens", False, _seconds_ns)
+_CSV = _Columns(CSV_TIME, "prompt_tokens", "output_tokens", False, _seconds_ns)

@@ -58,9 +58,17 @@ def _length(value: object) -> object:
     raise _no_length(value)
 
 
-def _no_length(value: object) -> PydanticCustomError:
+def _turn_count(value: object) -> object:
+    """As _length, of requests."""
+    try:
+        return _length(value)
+    except PydanticCustomError:
+        raise _no_length(value, "requests") from None
+
+
+def _no_length(value: object, of: str = "tokens") -> PydanticCustomError:
     return refused_value(
-        f"must be a number of tokens from 1 to {MOST_TOKENS}, or {{uniform: [100, 1000]}}, "
+        f"must be a number of {of} from 1 to {MOST_TOKENS}, or {{uniform: [100, 1000]}}, "
         "{normal: ...}, {lognormal: ...} or {values: [...]}",
         value,
     )
@@ -168,7 +176,9 @@ class SharedPrefixKeys(Section):
 class TurnsKeys(Section):
     """Conversations: each request carries the ones before it and their answers."""
 
-    count: Length
+    count: Annotated[
+        LengthKeys, BeforeValidator(_turn_count, json_schema_input_type=Tokens | LengthKeys)
+    ]
     """Requests of a conversation; a number, or a distribution as of lengths."""
     think: DurationOrZero = 0.0
     """The wait after an answer before the next request: `2s`."""

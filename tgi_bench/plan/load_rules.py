@@ -79,9 +79,21 @@ def _ways(keys: LoadKeys) -> _Found:
             yield f"ramp.{index}", message
     if keys.ramp and all((p.rate or p.begin or p.end or 0) == 0 for p in keys.ramp):
         yield "ramp", "has no part with a rate above 0: nothing would be sent"
+    if keys.max_in_flight is not None and _closed(keys):
+        yield "max_in_flight", _bounded_already(keys, keys.max_in_flight)
+
+
+def _closed(keys: LoadKeys) -> bool:
+    seeks = keys.find is not None and keys.find.max_concurrency is not None
+    return keys.concurrency is not None or seeks
+
+
+def _bounded_already(keys: LoadKeys, most_in_flight: int) -> str:
+    """A closed loop has as many in flight as its concurrency says, whatever else is said."""
     most = max(keys.concurrency or [0])
-    if keys.max_in_flight is not None and keys.max_in_flight < most:
-        yield "max_in_flight", f"is less than the concurrency {most}: leave it out"
+    if most_in_flight < most:
+        return f"is less than the concurrency {most}: leave it out"
+    return "is read with `rate`, `ramp`, `trace` and `find: max_rate` only: leave it out"
 
 
 def _seeks_rate(keys: LoadKeys) -> bool:
@@ -110,10 +122,7 @@ def _workload(keys: LoadKeys) -> _Found:
     if keys.trace is not None:
         yield from _with_trace(workload, kind)
     if workload.turns is not None:
-        closed = keys.concurrency is not None or (
-            keys.find is not None and keys.find.max_concurrency is not None
-        )
-        if not closed:
+        if not _closed(keys):
             yield (
                 "workload.turns",
                 "needs a closed loop: a turn waits for the answer before it, so give `concurrency`",

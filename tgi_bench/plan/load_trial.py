@@ -203,6 +203,8 @@ class Extent:
 METRICS = ("ttft", "service_ttft", "itl", "event_gap", "tpot", "e2e", "send_lag")
 STATISTICS = ("mean", "p50", "p90", "p95", "p99", "p999", "max")
 SUCCESS = "success"
+OTHER_CPU = "CPU of other programs"
+"""The detail of a LoadStage that says how many cores others took, a server there included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +224,10 @@ class Sought(StrEnum):
 
     MAX_RATE = "max_rate"
     MAX_CONCURRENCY = "max_concurrency"
+
+
+LEAST_SEARCH_REQUESTS = 20
+"""A search's step at a low rate lasts until so many are due: a few requests say nothing."""
 
 
 @dataclass(frozen=True, slots=True)

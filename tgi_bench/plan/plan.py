@@ -17,6 +17,11 @@ from tgi_bench.plan.task_trial import DirectModel, TaskTrial
 
 ArgumentValue = str | int | float | bool | None
 
+ANY_MODEL = "auto"
+"""A model's name where a running server is to say it."""
+MODEL_SERVED = "Model served"
+"""The detail of a start's ServerFacts that names the model as a running server said it."""
+
 
 class LauncherKind(StrEnum):
     """How a deployment's server comes to be."""

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from itertools import count, islice, repeat
 
 from tgi_bench.errors import InputError, one_line
-from tgi_bench.plan.corpus import MOONCAKE_BLOCK_TOKENS, Corpus, Entry
+from tgi_bench.plan.corpus import CSV_TIME, MOONCAKE_BLOCK_TOKENS, Corpus, Entry
 from tgi_bench.plan.distinct_text import DistinctTexts
 from tgi_bench.plan.draws import Draw, below, sequence, shuffled
 from tgi_bench.plan.lengths import lengths
 from tgi_bench.plan.load_expand import OUTPUT_TOKENS, PROMPT_TOKENS
+from tgi_bench.plan.load_keys import MOST_TOKENS
 from tgi_bench.plan.load_trial import Fixed, SharedPrefix, Turns, Workload
 from tgi_bench.plan.request_spec import RequestSpec
 
@@ -27,19 +28,30 @@ def requests(
     conversation has as many turns as turns.count says, or as it holds where these are fewer.
 
     Texts begin differently (see DistinctTexts), but for what shared_prefix or a file's hash_ids
-    say is alike; the prefix is part of prompt_tokens, and of turn 0 only. Where the file says no
-    output_tokens and neither does the workload it is 128. at_ns is the file's, not sped up.
+    say is alike; the prefix is part of prompt_tokens, and of turn 0 only. Where neither the
+    workload nor the file says output_tokens it is as many as the file's own answer has, where there
+    is one and corpus.count_tokens, else 128. at_ns is the file's, not sped up.
 
     Raises InputError where a trace's file has no times, ValueError where corpus is not given for a
-    workload with a file.
+    workload with a file, or for a trace.
     """
     if (workload.file is None) != (corpus is None):
         raise ValueError("a corpus goes with a workload's file, and only with it")
-    if once and (corpus is None or not corpus.timed):
-        name = one_line(corpus.path) if corpus is not None else "the workload"
-        raise InputError(f"{name}: has no times, which a trace needs")
+    if once:
+        if corpus is None:
+            raise ValueError("a trace goes with a file")
+        require_times(corpus)
     source = _Source(workload, stream)
     return source.synthetic() if corpus is None else source.of_corpus(corpus, once)
+
+
+def require_times(corpus: Corpus) -> None:
+    """Raise InputError where a request has no time; of a table's kinds CSV alone may be without."""
+    if not corpus.timed:
+        raise InputError(
+            f"{one_line(corpus.path)}: has no times, which a trace needs: give it a column "
+            f"`{CSV_TIME}`, in seconds"
+        )
 
 
 class _Source:
@@ -81,10 +93,12 @@ class _Source:
         amounts = self._turn_counts(self._workload.turns)
         for entry in self._entries(corpus, once):
             conversation = next(conversations)
-            yield self._of_entry(entry, conversation, once)
-            if self._workload.turns is not None:
-                later = islice(entry.later, next(amounts) - 1)
-                yield from self._later(later, conversation, self._workload.turns)
+            said = entry.output_tokens or self._answered(corpus, entry, 0)
+            yield self._of_entry(entry, (conversation, once), said)
+            if (turns := self._workload.turns) is not None:
+                for turn, text in islice(enumerate(entry.later, start=1), next(amounts) - 1):
+                    said = self._answered(corpus, entry, turn)
+                    yield self._later(text, (conversation, turn), turns, said)
 
     def _entries(self, corpus: Corpus, once: bool) -> Iterator[Entry]:
         file = self._workload.file
@@ -95,7 +109,8 @@ class _Source:
             else:
                 yield from corpus.entries
 
-    def _of_entry(self, entry: Entry, conversation: int, once: bool) -> RequestSpec:
+    def _of_entry(self, entry: Entry, place: tuple[int, bool], said: int | None) -> RequestSpec:
+        conversation, once = place
         text = entry.text
         if entry.prompt_tokens is not None:
             text = (
@@ -109,28 +124,35 @@ class _Source:
             text=text,
             messages=entry.messages,
             prompt_tokens=entry.prompt_tokens,
-            output_tokens=self._output(entry.output_tokens),
+            output_tokens=self._output(said),
             think_ns=0,
             at_ns=entry.at_ns if once else None,
         )
 
     def _later(
-        self, texts: Iterator[str], conversation: int, turns: Turns
-    ) -> Iterator[RequestSpec]:
-        for turn, text in enumerate(texts, start=1):
-            yield RequestSpec(
-                conversation=conversation,
-                turn=turn,
-                text=text,
-                messages=(),
-                prompt_tokens=None,
-                output_tokens=self._output(None),
-                think_ns=turns.think_ns,
-                at_ns=None,
-            )
+        self, text: str, place: tuple[int, int], turns: Turns, said: int | None
+    ) -> RequestSpec:
+        conversation, turn = place
+        return RequestSpec(
+            conversation=conversation,
+            turn=turn,
+            text=text,
+            messages=(),
+            prompt_tokens=None,
+            output_tokens=self._output(said),
+            think_ns=turns.think_ns,
+            at_ns=None,
+        )
 
     def _turn_counts(self, turns: Turns | None) -> Iterator[int]:
         return repeat(1) if turns is None else lengths(turns.count, self._draw("turns"))
+
+    def _answered(self, corpus: Corpus, entry: Entry, turn: int) -> int | None:
+        """Tokens of the file's own answer; None where it has none or nobody counts."""
+        answer = entry.answers[turn] if turn < len(entry.answers) else ""
+        if corpus.count_tokens is None or not answer or self._outputs is not None:
+            return None
+        return min(MOST_TOKENS, max(1, corpus.count_tokens(answer)))
 
     def _output(self, said: int | None) -> int:
         """The workload's own length goes before the file's."""

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
-from tgi_bench.errors import ResultsError, RunFileError
+from tgi_bench.errors import NotRecordedError, ResultsError, RunFileError
 from tgi_bench.record.schema import APPLICATION_ID, FORMAT_VERSION, MIGRATIONS, statements
 
 FILE_NAME = "run.db"
@@ -82,7 +82,7 @@ def close_database(connection: sqlite3.Connection, writable: bool) -> None:
     except sqlite3.OperationalError as error:
         # Somebody reads it at this moment: the file stays in WAL mode, which is as whole.
         if "locked" not in str(error):
-            raise ResultsError(f"the run could not be closed: {error}") from error
+            raise NotRecordedError(f"the run could not be closed: {error}") from error
     finally:
         connection.close()
 

@@ -34,6 +34,8 @@ _FLOOR_COLUMNS = (
     "ttft_error_p90_ns, ttft_error_p99_ns, itl_error_p50_ns, itl_error_p90_ns, itl_error_p99_ns, "
     "start_lateness_p50_ns, start_lateness_p90_ns, start_lateness_p99_ns, kernel_stamps"
 )
+_CUT_OFF = "cut off"
+"""Why a stage was cut off stands among its details, where files of before have none."""
 _ARRIVALS = "q"
 _TOKENS = "i"
 
@@ -65,7 +67,7 @@ def insert_stage(connection: sqlite3.Connection, attempt_id: int, stage: LoadSta
             client.clock_step_ns,
             client.connections_opened,
             client.connections_reopened,
-            json.dumps(stage.details, ensure_ascii=False),
+            json.dumps(_details(stage), ensure_ascii=False),
         ),
     )
 
@@ -98,10 +100,15 @@ def select_stages(connection: sqlite3.Connection, attempt_id: int) -> tuple[Load
                 connections_opened=row[16],
                 connections_reopened=row[17],
             ),
-            details=tuple((name, value) for name, value in json.loads(row[18])),
+            details=tuple((n, value) for n, value in json.loads(row[18]) if n != _CUT_OFF),
+            cut_off=dict(json.loads(row[18])).get(_CUT_OFF, ""),
         )
         for row in rows
     )
+
+
+def _details(stage: LoadStage) -> list[tuple[str, str]]:
+    return [*stage.details, *([(_CUT_OFF, stage.cut_off)] if stage.cut_off else [])]
 
 
 def insert_requests(

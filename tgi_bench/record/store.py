@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from tgi_bench.device_observation import Gauges, Telemetry
-from tgi_bench.errors import ResultsError
+from tgi_bench.errors import NotRecordedError, ResultsError
 from tgi_bench.observation import (
     ClientFloor,
     LoadStage,
@@ -339,7 +339,9 @@ class RunStore:
         try:
             with transaction(self._connection):
                 yield self._connection
-        except (sqlite3.OperationalError, sqlite3.IntegrityError) as error:
+        except sqlite3.OperationalError as error:
+            raise NotRecordedError(f"the run could not be recorded: {error}") from error
+        except sqlite3.IntegrityError as error:
             raise ResultsError(f"the run could not be recorded: {error}") from error
 
 

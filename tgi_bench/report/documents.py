@@ -15,7 +15,7 @@ from tgi_bench.report.table import Table, csv_text
 from tgi_bench.report.table_page import entries_csv, table_page
 from tgi_bench.report.task_documents import tasks_csv
 from tgi_bench.report.task_page import task_page
-from tgi_bench.report.words import NOT_FINISHED
+from tgi_bench.report.words import NOT_FINISHED, known_num_shard
 
 __all__ = [
     "CSV_HEADERS",
@@ -77,7 +77,7 @@ def _rows(run: Run, summary: TrialSummary) -> tuple[tuple[str, ...], ...]:
         run.run_id,
         run.origin.value,
         trial.trial_id,
-        str(deployment.num_shard),
+        "" if (num_shard := known_num_shard(deployment)) is None else str(num_shard),
         deployment.quantize or "",
         str(trial.sequence_length),
         str(trial.decode_length),

@@ -9,7 +9,7 @@ from tgi_bench.analysis.run import Origin, Run, TrialSummary
 from tgi_bench.analysis.scaling import BestBatch, ScalingPoint, Setting, best_batches, scaling
 from tgi_bench.observation import Outcome
 from tgi_bench.report.estimated_section import summary_section
-from tgi_bench.report.load_group import missing, without_figures
+from tgi_bench.report.load_group import PARTIAL, has_figures, missing, partly, without_figures
 from tgi_bench.report.load_index import against_throughput, client_error
 from tgi_bench.report.per_shard import file_name
 from tgi_bench.report.source import COMMAND, EXPERIMENT_FILE
@@ -21,6 +21,8 @@ from tgi_bench.report.words import (
     cell_word,
     gpus,
     milliseconds,
+    model,
+    num_shard_of,
     origin_line,
     setting_heading,
     short_reason,
@@ -36,7 +38,7 @@ _NOT_SCALING = 1.05
 def index(run: Run) -> str:
     """The page that a reader opens first."""
     sections = (
-        f"# {run.plan.experiment}: {run.plan.model}\n",
+        f"# {run.plan.experiment}: {model(run)}\n",
         f"{origin_line(run)}\n",
         f"Run {run.run_id}. Verdict: **{run.verdict.word}**"
         + ("." if run.finished else "; the sweep is not finished.")
@@ -63,7 +65,7 @@ def shard_counts(run: Run) -> tuple[int, ...]:
 
 
 def _links(run: Run) -> str:
-    lines = (f"- [{gpus(n)}]({file_name(n)})\n" for n in shard_counts(run))
+    lines = (f"- [{gpus(num_shard_of(run, n))}]({file_name(n)})\n" for n in shard_counts(run))
     return f"# Tables\n\n{''.join(lines)}"
 
 
@@ -157,9 +159,16 @@ def _without_figures(run: Run) -> str:
         for t in run.trials
         if t.end is None or t.end.outcome is not Outcome.OK
     ) + tuple((load.trial.trial_id, *_load_end(load)) for load in without_figures(run.loads))
-    if not rows:
+    partial = tuple(
+        (load.trial.trial_id, *partly(load))
+        for load in run.loads
+        if load.partial and has_figures(load)
+    )
+    if not rows and not partial:
         return ""
-    return "# Trials without figures\n\n" + markdown(Table(("Trial", "Outcome", "Reason"), rows))
+    title = "Trials without figures" + (f", or with {PARTIAL} ones" if partial else "")
+    table = markdown(Table(("Trial", "Outcome", "Reason"), (*rows, *partial)))
+    return f"# {title}\n\n{table}"
 
 
 def _end(summary: TrialSummary) -> tuple[str, str]:

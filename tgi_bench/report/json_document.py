@@ -9,6 +9,9 @@ History of schema_version:
     1  the first.
     2  loads and floors; trials may be empty, where a run has loads only.
 
+Of a server that ran already (launcher "attach") model, engine, tgi_version and num_shard are null
+where neither the experiment nor the server said them.
+
 verdict: word ("VALID" or "INVALID") and checks. A check has name, status ("passed", "failed"
 or "not_checked": the run gives nothing to check it by, which fails no run), passed (true,
 false, or null where it was not checked), finding (then why it was not checked) and remedy
@@ -43,6 +46,7 @@ from tgi_bench.report.load_documents import Json, floor, load
 from tgi_bench.report.table_page import entry_json
 from tgi_bench.report.task_documents import model_json, task_json
 from tgi_bench.report.telemetry_json import telemetry_json
+from tgi_bench.report.words import known_engine, known_model, known_num_shard, known_version
 
 SCHEMA = "tgi-bench-run"
 SCHEMA_VERSION = 2
@@ -57,7 +61,7 @@ def as_json(run: Run) -> str:
         "origin": run.origin.value,
         "finished": run.finished,
         "experiment": run.plan.experiment,
-        "model": run.plan.model,
+        "model": known_model(run),
         "digest": run.plan.digest,
         "overrides": [{"key_path": o.key_path, "value": o.value} for o in run.plan.overrides],
         "environment": dict(run.environment),
@@ -90,7 +94,7 @@ def _verdict(verdict: Verdict) -> Json:
 
 
 def _deployment(record: DeploymentRecord) -> Json:
-    d, facts = record.deployment, record.facts
+    d, facts, engine = record.deployment, record.facts, known_engine(record)
     said: Json = None
     if facts is not None:
         printed: Json = None if facts.arguments is None else dict(facts.arguments)
@@ -107,11 +111,11 @@ def _deployment(record: DeploymentRecord) -> Json:
     return {
         "deployment_id": d.deployment_id,
         "launcher": d.launcher.value,
-        "engine": d.engine.value,
+        "engine": None if engine is None else engine.value,
         "image": d.image,
-        "tgi_version": d.tgi_version,
+        "tgi_version": known_version(d),
         "version_assumed": d.version_assumed,
-        "num_shard": d.num_shard,
+        "num_shard": known_num_shard(d),
         "arguments": {a.name: a.value for a in d.arguments},
         "variable": [a.name for a in d.arguments if a.variable],
         "server": said,

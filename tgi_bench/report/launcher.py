@@ -14,13 +14,27 @@ from tgi_bench.plan.launcher_args import (
     debug_form,
     parse_command_line,
 )
-from tgi_bench.plan.plan import ArgumentValue, Deployment, Engine
+from tgi_bench.plan.plan import (
+    ANY_MODEL,
+    MODEL_SERVED,
+    ArgumentValue,
+    AttachOptions,
+    Deployment,
+    Engine,
+    LauncherKind,
+)
 from tgi_bench.plan.server_command import requested_command
-from tgi_bench.report.words import argument
+from tgi_bench.report.words import NOT_KNOWN, argument, known_num_shard
 
 
 def commands(run: Run, records: Sequence[DeploymentRecord]) -> str:
-    """The command line of each deployment, and beside it what really ran where that differs."""
+    """The command line of each deployment, and beside it what really ran where that differs.
+
+    Of servers that ran already, where they were reached.
+    """
+    hosts = [r.deployment.host for r in records]
+    if urls := [host.url for host in hosts if isinstance(host, AttachOptions)]:
+        return "".join(f"The server at {url} ran already: nothing was started.\n" for url in urls)
     asked = dict.fromkeys(_requested(r.deployment, run.origin) for r in records)
     text = _fenced(asked)
     started = dict.fromkeys(
@@ -54,6 +68,8 @@ def _source(run: Run, records: Sequence[DeploymentRecord]) -> str:
         return "As the published report lists them."
     if len(printed) == len(records):
         return "As the server printed them when it started."
+    if all(r.deployment.launcher is LauncherKind.ATTACH for r in records):
+        return "As the experiment says: a server that ran already is not asked for them."
     if not printed:
         return "As requested: no server printed its arguments."
     rest = ", ".join(r.deployment.deployment_id for r in records if r not in printed)
@@ -66,10 +82,14 @@ def _texts(record: DeploymentRecord, imported: bool) -> dict[str, str]:
         return {name: _one_line(text) for name, text in record.facts.arguments}
     asked = _asked(record.deployment, imported)
     model = "model_id" if record.deployment.engine is Engine.TGI else "model"
+    named, known = record.deployment.model, known_num_shard(record.deployment)
+    said = {} if record.facts is None else dict(record.facts.details)
+    served = argument(said[MODEL_SERVED]) if MODEL_SERVED in said else NOT_KNOWN
+    num_shard = NOT_KNOWN if known is None else argument(known)
     return {
-        model: argument(record.deployment.model),
+        model: served if named == ANY_MODEL else argument(named),
         **{a.name: asked[a.name] for a in record.deployment.arguments},
-        "num_shard": asked.get("num_shard", argument(record.deployment.num_shard)),
+        "num_shard": num_shard if known is None else asked.get("num_shard", num_shard),
     }
 
 

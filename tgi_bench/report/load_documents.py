@@ -29,7 +29,7 @@ from tgi_bench.plan.load_trial import (
 )
 from tgi_bench.report.load_words import metrics, success
 from tgi_bench.report.table import Table, csv_text
-from tgi_bench.report.words import NOT_FINISHED
+from tgi_bench.report.words import NOT_FINISHED, known_num_shard
 
 Json = str | int | float | bool | None | Sequence["Json"] | Mapping[str, "Json"]
 
@@ -59,6 +59,8 @@ LOAD_CSV_HEADERS = (
     "success_share",
     "late",
     "dropped",
+    "scheduled_per_s",
+    "cut_off",
 )
 
 
@@ -76,7 +78,7 @@ def _rows(run: Run, load: LoadSummary) -> tuple[tuple[str, ...], ...]:
         run.run_id,
         run.origin.value,
         trial.trial_id,
-        str(deployment.num_shard),
+        _text(known_num_shard(deployment)),
         deployment.quantize or "",
         _kind(trial.arrivals),
         NOT_FINISHED.replace(" ", "_") if load.end is None else load.end.outcome.value,
@@ -93,6 +95,7 @@ def _rows(run: Run, load: LoadSummary) -> tuple[tuple[str, ...], ...]:
             metric,
             *_distribution_cells(found),
             *_throughput_cells(summary),
+            load.cut_off(summary),
         )
         for summary in load.stages
         for metric, found in metrics(summary)
@@ -121,6 +124,7 @@ def _throughput_cells(summary: StageSummary) -> tuple[str, ...]:
         _text(success(summary)),
         str(summary.late),
         str(summary.dropped),
+        _text(summary.scheduled_per_s),
     )
 
 
@@ -144,7 +148,11 @@ def load(summary: LoadSummary) -> Json:
         "outcome": None if end is None else end.outcome.value,
         "reason": "" if end is None else end.reason,
         "asked": _asked(summary.trial),
-        "stages": [_stage(summary.trial, s) for s in summary.stages],
+        "partial": summary.partial,
+        "stages": [
+            {**_stage(summary.trial, s), "cut_off": summary.cut_off(s) or None}
+            for s in summary.stages
+        ],
         "search": None if summary.trial.find is None else _search(summary.found),
     }
 
@@ -204,10 +212,18 @@ def _search(found: Found | None) -> Json:
     """The answer and its bracket; null where no value was tried to its end."""
     if found is None:
         return None
-    return {"value": found.value, "low": found.low, "high": found.high, "done": found.done}
+    return {
+        "value": found.value,
+        "low": found.low,
+        "high": found.high,
+        "done": found.done,
+        "confidence_interval": {"low": found.sure_low, "high": found.sure_high},
+        "met_in": dict(zip(("repeats", "tried"), found.met_in, strict=True)),
+        "missed_in": dict(zip(("repeats", "tried"), found.missed_in, strict=True)),
+    }
 
 
-def _stage(trial: LoadTrial, summary: StageSummary) -> Json:
+def _stage(trial: LoadTrial, summary: StageSummary) -> dict[str, Json]:
     stage, window = summary.stage, summary.window
     return {
         "stage": stage.index,
@@ -254,6 +270,7 @@ def _throughput(summary: StageSummary) -> Json:
         "goodput_per_s": _figure(summary.goodput_per_s),
         "concurrency": summary.concurrency,
         "rate_per_s": summary.rate_per_s,
+        "scheduled_per_s": summary.scheduled_per_s,
     }
 
 

@@ -8,8 +8,11 @@ from dataclasses import dataclass, replace
 from tgi_bench.analysis.load_run import LoadSummary, StageSummary
 from tgi_bench.observation import LoadStage, Outcome
 from tgi_bench.plan.load_trial import Arrivals, ClosedLoop, LoadTrial, OpenLoop
-from tgi_bench.report.load_words import value_asked
+from tgi_bench.report.load_words import load_name, value_asked
 from tgi_bench.report.words import NOT_FINISHED, UNDEFINED, cell_word, short_reason
+
+PARTIAL = "partial"
+"""Beside figures of a load that was cut off: they are of what was measured until then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +57,19 @@ def groups(loads: Sequence[LoadSummary]) -> tuple[Group, ...]:
 
 
 def has_figures(load: LoadSummary) -> bool:
-    """Whether its figures are shown: it ended OK with at least one stage."""
-    return load.end is not None and load.end.outcome is Outcome.OK and bool(load.stages)
+    """Whether its figures are shown: it ended OK with at least one stage, or was cut off after
+    some answers, whose figures are then marked as partial."""
+    if load.end is not None and load.end.outcome is Outcome.OK:
+        return bool(load.stages)
+    return any(stage.e2e is not None for stage in load.stages)
+
+
+def partly(load: LoadSummary) -> tuple[str, str]:
+    """The word and the reason of a load with partial figures."""
+    word, reason = missing(load)
+    reasons = dict.fromkeys(short_reason(load.cut_off(stage)) for stage in load.stages)
+    more = [text for text in reasons if text and text not in reason]
+    return f"{word}, {PARTIAL} figures", "; ".join((reason, *more))
 
 
 def asked_value(stage: LoadStage) -> float | None:
@@ -83,7 +97,9 @@ def _shared(trial: LoadTrial) -> LoadTrial:
     if trial.find is not None:
         return trial
     arrivals = _without_value(trial.arrivals)
-    return trial if arrivals is None else replace(trial, trial_id="", arrivals=arrivals)
+    if arrivals is None:
+        return trial
+    return replace(trial, trial_id=f"load-{load_name(trial)}", arrivals=arrivals)
 
 
 def _without_value(arrivals: Arrivals) -> Arrivals | None:
@@ -105,7 +121,8 @@ def _rows(load: LoadSummary) -> tuple[Row, ...]:
         Row(
             load,
             value_asked(load.trial, s.stage)
-            + (f", repeat {s.stage.repeat + 1}" if several else ""),
+            + (f", repeat {s.stage.repeat + 1}" if several else "")
+            + (f", {PARTIAL}" if load.cut_off(s) else ""),
             s,
         )
         for s in stages

@@ -6,10 +6,10 @@ from tgi_bench.analysis.load_run import Figure, LoadDistribution
 from tgi_bench.analysis.run import Run
 from tgi_bench.observation import ClientFloor
 from tgi_bench.report import load_words as words
-from tgi_bench.report.load_group import has_figures
-from tgi_bench.report.load_section import answer
+from tgi_bench.report.load_group import PARTIAL, has_figures
+from tgi_bench.report.load_search import answer
 from tgi_bench.report.table import Table, markdown
-from tgi_bench.report.words import UNDEFINED, deployment_heading
+from tgi_bench.report.words import UNDEFINED, deployment_heading, num_shard
 
 _HEADERS = (
     "num_shard",
@@ -41,13 +41,14 @@ def against_throughput(run: Run) -> str:
     answers = []
     for load in run.loads:
         deployment = run.plan.deployment(load.trial.deployment_id)
-        place = (str(deployment.num_shard), deployment_heading(deployment))
+        place = (num_shard(deployment), deployment_heading(deployment))
         shown = load.stages if has_figures(load) or load.trial.find is not None else ()
         for stage in shown:
             rows.append(
                 (
                     *place,
-                    words.load_asked(load.trial, stage.stage),
+                    words.load_asked(load.trial, stage.stage)
+                    + (f", {PARTIAL}" if load.cut_off(stage) else ""),
                     _value(stage.requests_per_s),
                     _value(stage.output_tokens_per_s),
                     *_middle_and_tail(stage.ttft),
@@ -80,7 +81,8 @@ def client_error(run: Run) -> str:
     return (
         "# The client's own error\n\nThe load client against a server that logs when it sent each "
         "event and does nothing else, on the same machine. Differences smaller than these are the "
-        "client's.\n\n" + markdown(Table(_FLOOR_HEADERS, rows, frozenset(range(7))))
+        "client's. A row with start lateness is of an open loop.\n\n"
+        + markdown(Table(_FLOOR_HEADERS, rows, frozenset(range(7))))
     )
 
 

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tgi_bench.analysis.load_run import Found, LoadSummary, StageSummary
+from tgi_bench.analysis.load_run import LoadSummary, StageSummary
 from tgi_bench.analysis.run import Run
 from tgi_bench.observation import RequestOutcome
-from tgi_bench.plan.load_trial import Find, Sought
+from tgi_bench.plan.load_trial import LEAST_SEARCH_REQUESTS, OTHER_CPU, LoadTrial, Sought
 from tgi_bench.report import load_tables as tables
 from tgi_bench.report import load_words as words
-from tgi_bench.report.load_group import Group, Row, groups, missing, without_figures
+from tgi_bench.report.load_group import (
+    Group,
+    Row,
+    groups,
+    has_figures,
+    missing,
+    partly,
+    without_figures,
+)
+from tgi_bench.report.load_search import search
 from tgi_bench.report.table import Table, markdown
-from tgi_bench.report.words import UNDEFINED, deployment_heading, short_reason
+from tgi_bench.report.words import deployment_heading, short_reason
 
 _INTERVALS = "In brackets: 95% bootstrap confidence intervals.\n"
 _MOST_REASONS = 3
@@ -38,7 +47,7 @@ def _group(group: Group) -> str:
     shown = any(row.stage is not None for row in rows)
     parts = [f"### {words.heading(trial)}\n", markdown(_asked(group))]
     if trial.find is not None:
-        parts.append(_search(group.loads[0], trial.find))
+        parts.append(search(group.loads[0], trial.find))
     if shown:
         of = _of_the_answer(group)
         parts.append(f"#### Latency{of}\n\n{markdown(tables.latency(trial, rows))}")
@@ -62,10 +71,10 @@ def _asked(group: Group) -> Table:
     rows = [
         ("API", words.api(trial, dialects)),
         ("Prompts", words.prompts(trial.workload)),
-        ("Outputs", words.outputs(trial.workload)),
+        ("Outputs", words.outputs(trial)),
         ("Sampling", words.sampling(trial.sampling)),
         ("Arrivals", words.arrivals(trial.arrivals)),
-        ("Measured for", words.extent(trial)),
+        ("Measured for", words.extent(trial) + _longer(trial)),
         ("Request timeout", words.seconds(trial.request_timeout_ns)),
     ]
     if trial.max_in_flight is not None:
@@ -75,12 +84,25 @@ def _asked(group: Group) -> Table:
     return Table(("Asked", "Value"), (*rows, *_details(group)))
 
 
+def _longer(trial: LoadTrial) -> str:
+    """A search's steps at low rates last longer than it says."""
+    find, duration_ns = trial.find, trial.extent.duration_ns
+    if find is None or find.sought is not Sought.MAX_RATE or duration_ns is None:
+        return ""
+    rate = LEAST_SEARCH_REQUESTS * 1e9 / duration_ns
+    if find.lowest >= rate:
+        return ""
+    return f"; below {words.plain(rate)}/s until {LEAST_SEARCH_REQUESTS} requests are due"
+
+
 def _details(group: Group) -> list[tuple[str, str]]:
     """A row for each detail of the stages; values that differ say of which stage they are."""
     said: dict[str, dict[str, list[str]]] = {}
     for load in group.loads:
         for stage in load.stages:
             for name, value in stage.stage.details:
+                if name == OTHER_CPU:  # a column of the client's table: no two loads share it
+                    continue
                 asked = words.load_asked(load.trial, stage.stage)
                 said.setdefault(name, {}).setdefault(value, []).append(asked)
     return [
@@ -88,69 +110,6 @@ def _details(group: Group) -> list[tuple[str, str]]:
         for name, values in said.items()
         for value, asked in values.items()
     ]
-
-
-def _search(load: LoadSummary, find: Find) -> str:
-    """The answer, then every step on the way to it."""
-    headers = (
-        "Step",
-        words.value_header(load.trial),
-        "Repeat",
-        "Requests/s",
-        *map(words.slo, load.trial.slos),
-        "All met",
-    )
-    rows = tuple(
-        (
-            str(number),
-            words.value_asked(load.trial, stage.stage),
-            str(stage.stage.repeat + 1),
-            words.rate(stage.requests_per_s),
-            *tables.slo_cells(load.trial.slos, stage),
-            _all_met(stage),
-        )
-        for number, stage in enumerate(load.stages, 1)
-    )
-    text = f"#### Search\n\n{answer(load, find)}\n"
-    if not rows:
-        return text
-    right = frozenset(range(len(headers)))
-    return f"{text}\n{markdown(Table(headers, rows, right))}"
-
-
-def _all_met(stage: StageSummary) -> str:
-    """ "-" where one is undefined and none is known to have failed."""
-    met = [met for _, met in stage.slos_met]
-    if False in met:
-        return "no"
-    return UNDEFINED if None in met else "yes"
-
-
-def answer(load: LoadSummary, find: Find) -> str:
-    """What the search found, with the bracket that the true value lies in, in a sentence."""
-    found = load.found
-    one, unit = ("rate", " requests/s") if find.sought is Sought.MAX_RATE else ("concurrency", "")
-    if found is None:
-        return f"**No answer**: no {one} was tried to its end."
-    text = _found(found, one, unit, find)
-    return text if found.done else f"{text} The search was cut off: this is what it knew then."
-
-
-def _found(found: Found, one: str, unit: str, find: Find) -> str:
-    if found.value is None:
-        lowest = "" if found.high is None else f", {words.plain(found.high)}{unit}"
-        return f"**None**: not even the lowest {one} tried{lowest}, met every SLO."
-    text = f"**{words.plain(found.value)}{unit}** is the highest {one} that met every SLO"
-    if find.repeats > 1:
-        text += f" in most of {find.repeats} repeats"
-    if found.high is None:
-        bound = "the highest allowed" if found.value >= find.highest else "none higher was tried"
-        return f"{text}; {bound}, so the true one may be higher."
-    low = found.value if found.low is None else found.low
-    return (
-        f"{text}; the true one is between {words.plain(low)} and {words.plain(found.high)}, which "
-        f"did not (within {(found.high - low) / found.high:.1%})."
-    )
 
 
 def _of_the_answer(group: Group) -> str:
@@ -162,10 +121,13 @@ def _of_the_answer(group: Group) -> str:
 
 
 def _notes(group: Group) -> str:
-    """Why loads have no figures: those that share a reason share a line."""
+    """Why loads have no figures, or of a part alone: those that share a reason share a line."""
     by_reason: dict[tuple[str, str], list[str]] = {}
     for load in without_figures(group.loads):
         by_reason.setdefault(missing(load), []).append(words.load_planned(load.trial))
+    for load in group.loads:
+        if load.partial and has_figures(load):
+            by_reason.setdefault(partly(load), []).append(words.load_planned(load.trial))
     return "".join(
         f"- {word}, {', '.join(which)}: {why}\n" for (word, why), which in by_reason.items()
     )

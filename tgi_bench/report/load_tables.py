@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from tgi_bench.analysis.load_metrics import split_metric
 from tgi_bench.analysis.load_run import LoadDistribution, StageSummary
 from tgi_bench.observation import ClientFacts, LoadPart
-from tgi_bench.plan.load_trial import ClosedLoop, LoadTrial, Slo
+from tgi_bench.plan.load_trial import OTHER_CPU, SUCCESS, ClosedLoop, LoadTrial, Slo
 from tgi_bench.report import load_words as words
 from tgi_bench.report.load_group import Row, missing
 from tgi_bench.report.table import Table
@@ -18,16 +19,20 @@ LATENCY_HEADERS = ("Count", "Mean", "p50", "p90", "p95", "p99", "p99.9", "Max")
 
 
 def latency(trial: LoadTrial, rows: Sequence[Row]) -> Table:
-    """A row for each metric and value asked, of rows with figures; mean and p99 with intervals."""
+    """A row for each metric and value asked, of rows with figures.
+
+    With intervals: mean, p50, p99, and whatever statistic an SLO or `until` decides by.
+    """
     stages = [(row.asked, row.stage) for row in rows if row.stage is not None]
     by_metric: dict[str, list[tuple[str, LoadDistribution | None]]] = {}
     for asked, stage in stages:
         for metric, found in words.metrics(stage):
-            by_metric.setdefault(words.METRIC_NAMES[metric], []).append((asked, found))
+            by_metric.setdefault(metric, []).append((asked, found))
+    deciding = _deciding(trial)
     return _aligned(
         ("Metric", words.value_header(trial), *LATENCY_HEADERS),
         tuple(
-            (metric, asked, *_distribution(found))
+            (words.METRIC_NAMES[metric], asked, *_distribution(found, deciding.get(metric, ())))
             for metric, values in by_metric.items()
             for asked, found in values
         ),
@@ -35,15 +40,32 @@ def latency(trial: LoadTrial, rows: Sequence[Row]) -> Table:
     )
 
 
-def _distribution(found: LoadDistribution | None) -> Cells:
+def _deciding(trial: LoadTrial) -> dict[str, tuple[str, ...]]:
+    """Of each metric the statistics that an SLO or `until` decides by."""
+    names = [slo.metric for slo in trial.slos if slo.metric != SUCCESS]
+    if trial.extent.until is not None:
+        names.append(trial.extent.until.metric)
+    found: dict[str, tuple[str, ...]] = {}
+    for metric, statistic in map(split_metric, names):
+        found[metric] = (*found.get(metric, ()), statistic)
+    return found
+
+
+def _distribution(found: LoadDistribution | None, deciding: Sequence[str]) -> Cells:
     if found is None:
         return ("0", *[UNDEFINED] * (len(LATENCY_HEADERS) - 1))
+    figures = (
+        ("mean", found.mean),
+        ("p50", found.p50),
+        ("p90", found.p90),
+        ("p95", found.p95),
+        ("p99", found.p99),
+        ("p999", found.p999),
+    )
+    shown = {"mean", "p50", "p99", *deciding}
     return (
         f"{found.count:,}",
-        words.interval_ms(found.mean),
-        *map(words.figure_ms, (found.p50, found.p90, found.p95)),
-        words.interval_ms(found.p99),
-        words.figure_ms(found.p999),
+        *(words.interval_ms(f) if name in shown else words.figure_ms(f) for name, f in figures),
         words.milliseconds(found.highest),
     )
 
@@ -166,6 +188,7 @@ def clients(trial: LoadTrial, rows: Sequence[Row]) -> Table:
             f"{client.connections_opened:,}",
             f"{client.connections_reopened:,}",
             f"{client.clock_step_ns / 1e3:.1f} µs",
+            dict(stage.stage.details).get(OTHER_CPU, UNDEFINED),
         )
 
     headers = (
@@ -177,6 +200,7 @@ def clients(trial: LoadTrial, rows: Sequence[Row]) -> Table:
         "Connections",
         "Reopened",
         "Clock moved",
+        OTHER_CPU,
     )
     return _of_stages(trial, rows, headers, cells)
 

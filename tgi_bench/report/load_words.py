@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import PurePath
 
 from tgi_bench.analysis.load_run import Figure, LoadDistribution, StageSummary
 from tgi_bench.observation import LoadStage
+from tgi_bench.plan.load_expand import OUTPUT_TOKENS
 from tgi_bench.plan.load_trial import (
     METRICS,
     SUCCESS,
@@ -13,6 +15,7 @@ from tgi_bench.plan.load_trial import (
     ClosedLoop,
     Empirical,
     Extent,
+    FileKind,
     Fixed,
     Length,
     LoadTrial,
@@ -169,17 +172,32 @@ def value_asked(trial: LoadTrial, stage: LoadStage | None) -> str:
             return "trace"
 
 
+def load_name(trial: LoadTrial) -> str:
+    """What `load.name` says, from the trial's id; "" where it has none."""
+    last = trial.trial_id.rpartition("/")[2]
+    end = r"-(?:c\d+|r[\d.e+-]+|ramp|trace|find-max_rate|find-max_concurrency)"
+    head = re.sub(f"{end}$", "", last)
+    if trial.find is None and isinstance(trial.arrivals, OpenLoop) and not trial.arrivals.parts:
+        head = head.removesuffix(f"-{trial.arrivals.process.value}")
+    return head.removeprefix("load-") if head.startswith("load-") else ""
+
+
 def load_asked(trial: LoadTrial, stage: LoadStage) -> str:
-    """ "concurrency 8", "4/s Poisson", "ramp": by itself, among loads of other kinds."""
-    text = _by_itself(trial, value_asked(trial, stage))
+    """ "concurrency 8", "chat: 4/s Poisson", "ramp": by itself, among loads of other kinds."""
+    text = _named(trial, _by_itself(trial, value_asked(trial, stage)))
     return text if trial.find is None else f"{text}, repeat {stage.repeat + 1}"
 
 
 def load_planned(trial: LoadTrial) -> str:
     """As load_asked, of a load without a stage: "search for the highest rate"."""
     if trial.find is not None:
-        return heading(trial).lower()
-    return _by_itself(trial, value_asked(trial, None))
+        return _named(trial, _kind(trial).lower())
+    return _named(trial, _by_itself(trial, value_asked(trial, None)))
+
+
+def _named(trial: LoadTrial, text: str) -> str:
+    name = load_name(trial)
+    return f"{name}: {text}" if name else text
 
 
 def _by_itself(trial: LoadTrial, value: str) -> str:
@@ -193,7 +211,11 @@ def _by_itself(trial: LoadTrial, value: str) -> str:
 
 
 def heading(trial: LoadTrial) -> str:
-    """ "Closed loop", "Open loop, Poisson", "Search for the highest rate"."""
+    """ "Closed loop", "Open loop, Poisson", "chat: Search for the highest rate"."""
+    return _named(trial, _kind(trial))
+
+
+def _kind(trial: LoadTrial) -> str:
     if trial.find is not None:
         what = "rate" if trial.find.sought is Sought.MAX_RATE else "concurrency"
         return f"Search for the highest {what}"
@@ -266,9 +288,16 @@ def prompts(workload: Workload) -> str:
     return "; ".join((*parts, f"seed {workload.seed}"))
 
 
-def outputs(workload: Workload) -> str:
+def outputs(trial: LoadTrial) -> str:
     """How many new tokens are asked for."""
-    return "as the file says" if workload.output is None else length(workload.output)
+    workload = trial.workload
+    if workload.output is not None:
+        return length(workload.output)
+    if workload.file is None or workload.file.kind is not FileKind.SHAREGPT:
+        return f"as the file says, {OUTPUT_TOKENS} where it does not"
+    if trial.tokenizer is None:
+        return f"{OUTPUT_TOKENS} tokens, for no tokenizer was named to count the file's answers"
+    return f"as many tokens as the file's answers have, {OUTPUT_TOKENS} where it has none"
 
 
 def length(asked: Length) -> str:

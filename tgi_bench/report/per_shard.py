@@ -22,10 +22,15 @@ from tgi_bench.report.table import Table, markdown
 from tgi_bench.report.telemetry_section import telemetry_section
 from tgi_bench.report.verdict import definitions, simulated, verdict
 from tgi_bench.report.words import (
+    NOT_KNOWN,
     UNDEFINED,
     cell_word,
     gpus,
+    known_engine,
+    known_model,
     milliseconds,
+    model,
+    num_shard_of,
     origin_line,
     setting_heading,
     short_reason,
@@ -47,15 +52,17 @@ def per_shard(run: Run, num_shard: int) -> str:
     ids = {d.deployment.deployment_id for d in records}
     trials = [t for t in run.trials if t.trial.deployment_id in ids]
     loads = [load for load in run.loads if load.trial.deployment_id in ids]
+    known = num_shard_of(run, num_shard)
+    devices = "a running server" if known is None else gpus(known)
     # A page of loads only has no batches to speak of; one of neither says so by empty tables.
     batches = bool(trials) or not loads
     sections = (
-        f"# {run.plan.experiment}: {run.plan.model} on {gpus(num_shard)}\n",
+        f"# {run.plan.experiment}: {model(run)} on {devices}\n",
         f"{origin_line(run)} Verdict of the whole run: {run.verdict.word} (see below).\n",
         commands(run, records),
         f"# {_arguments_title(records)}\n\n{arguments(run, records)}",
         f"# Experiment Generation Arguments\n\n{_parameters(run, records, trials, batches)}",
-        f"# Tensor Parallel (TP) - {gpus(num_shard)}\n\n{_tables(run, trials)}" if batches else "",
+        f"# Tensor Parallel (TP) - {devices}\n\n{_tables(run, trials)}" if batches else "",
         _runs(run, trials),
         estimated(run, frozenset(t.trial.trial_id for t in trials)) if trials else "",
         load_section(run, loads),
@@ -81,7 +88,7 @@ def _parameters(
     asked = [t.trial for t in trials]
     sampling = [t.sampling for t in asked]
     server = (
-        ("Model", run.plan.model),
+        ("Model", known_model(run) or NOT_KNOWN),
         (_version_title(records), each([_version(d) for d in records])),
     )
     if not batches:
@@ -104,20 +111,22 @@ def _parameters(
 
 
 def _arguments_title(records: Sequence[DeploymentRecord]) -> str:
-    """As the published report has it; of another engine in plain words."""
-    tgi = all(r.deployment.engine is Engine.TGI for r in records)
+    """As the published report has it; of another engine, or one not known, in plain words."""
+    tgi = all(known_engine(r) is Engine.TGI for r in records)
     return "text_generation_launcher: Args" if tgi else "Arguments of the server"
 
 
 def _version_title(records: Sequence[DeploymentRecord]) -> str:
     """Of TGI alone, or of whatever engine it is."""
-    tgi = all(r.deployment.engine is Engine.TGI for r in records)
+    tgi = all(known_engine(r) is Engine.TGI for r in records)
     return "TGI Version" if tgi else "Engine"
 
 
 def _version(record: DeploymentRecord) -> str:
     if record.facts is not None and record.facts.version is not None:
         return record.facts.version
+    if known_engine(record) is None:
+        return NOT_KNOWN
     assumed = " (assumed)" if record.deployment.version_assumed else ""
     deployment = record.deployment
     if deployment.engine is not Engine.TGI:

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 from tgi_bench.analysis.load_metrics import LOAD_DEFINITIONS
 from tgi_bench.analysis.metrics import DEFINITIONS, PUBLISHED_DIFFERENCES
-from tgi_bench.analysis.run import NOT_CHECKED, Check, Origin, Run
+from tgi_bench.analysis.run import NOT_CHECKED, Check, DeploymentRecord, Origin, Run
 from tgi_bench.analysis.telemetry import TELEMETRY_DEFINITIONS
 from tgi_bench.analysis.verdict import CLIENT_SHARE
-from tgi_bench.plan.plan import Deployment, LauncherKind, SimulatedOptions
+from tgi_bench.plan.plan import LauncherKind, SimulatedOptions
 from tgi_bench.report.estimated_compare import SIMULATED_WITH, simulated_with
 from tgi_bench.report.estimated_stack import provenance
 from tgi_bench.report.excess import excess_sentences, ranks_and_cores
 from tgi_bench.report.table import Table, markdown
-from tgi_bench.report.words import UNDEFINED
+from tgi_bench.report.words import NOT_KNOWN, UNDEFINED, known_model, known_version
 
 WRITTEN_BY = "Tables written by"
 """The name in an imported run's environment of the program that wrote its tables."""
@@ -89,14 +89,15 @@ def simulated(run: Run) -> str:
     """What stood in for hardware; empty where nothing did."""
     if run.origin is not Origin.SIMULATED:
         return ""
-    lines = dict.fromkeys(_simulation(d.deployment) for d in run.deployments)
+    lines = dict.fromkeys(_simulation(run, d) for d in run.deployments)
     return (
         "# What was simulated\n\n"
         + "".join(lines)
         + _calibration(run)
         + "\nThe device, its memory, the model and its tokens were simulated: each rank slept "
-        "through a step for as long as an estimate said. The protocol, the processes, the "
-        "sockets, the client and its clock were real, and their time is in the figures.\n"
+        "through a step so that its caller waits as long as an estimate said: what the calls around "
+        "a step take here was taken off its sleep. The protocol, the processes, the sockets, the "
+        "client and its clock were real, and what they take beyond that is in the figures.\n"
         + excess_sentences(run)
     )
 
@@ -110,11 +111,15 @@ def _calibration(run: Run) -> str:
     return f"- {provenance(calibration)} Its constants: {values}.\n"
 
 
-def _simulation(deployment: Deployment) -> str:
+def _simulation(run: Run, record: DeploymentRecord) -> str:
     """Of a server that tgi-bench did not start as `embedded`, only that it says so of itself."""
+    deployment = record.deployment
     version = f"behaving as TGI {deployment.tgi_version}"
     if deployment.launcher is not LauncherKind.EMBEDDED:
-        return f"- model {deployment.model}, as its server says of itself, {version}\n"
+        said = None if record.facts is None else record.facts.version
+        version = f"behaving as TGI {said or known_version(deployment) or NOT_KNOWN}"
+        named = f"model {known_model(run) or NOT_KNOWN}"
+        return f"- {named}, as its server says of itself, {version}\n"
     embedded, host = deployment.embedded, deployment.host
     visible = host.visible_devices if isinstance(host, SimulatedOptions) else 1
     split = (

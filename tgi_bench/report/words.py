@@ -5,12 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from tgi_bench.analysis.run import Origin, Run
+from tgi_bench.analysis.run import DeploymentRecord, Origin, Run
 from tgi_bench.analysis.scaling import Setting
 from tgi_bench.observation import Outcome, TrialEnd
-from tgi_bench.plan.plan import ArgumentValue, Deployment, LauncherKind
+from tgi_bench.plan.engines import engine_spec
+from tgi_bench.plan.plan import (
+    ANY_MODEL,
+    MODEL_SERVED,
+    ArgumentValue,
+    Deployment,
+    Engine,
+    LauncherKind,
+)
 
 UNDEFINED = "-"
+NOT_KNOWN = "not known"
+"""A fact of a server that ran already, which neither the experiment nor the server said."""
 
 _ALLOCATION = re.compile(r".*?out of memory\. Tried to allocate [\d.]+ \w+")
 
@@ -18,6 +28,7 @@ _CELL_WORDS = {
     Outcome.OUT_OF_MEMORY: "OOM",
     Outcome.SKIPPED: "OOM",
     Outcome.SHARD_DIED: "shard died",
+    Outcome.SERVER_DIED: "server died",
     Outcome.TIMEOUT: "timeout",
     Outcome.REFUSED: "refused",
     Outcome.LAUNCH_FAILED: "not started",
@@ -75,7 +86,7 @@ def quantization(quantize: str | None) -> str:
 
 def setting_heading(setting: Setting) -> str:
     """The quantization and every other value that the experiment varies."""
-    return _heading(setting.quantize, setting.others)
+    return _heading(quantization(setting.quantize), setting.others)
 
 
 def deployment_heading(deployment: Deployment) -> str:
@@ -85,17 +96,77 @@ def deployment_heading(deployment: Deployment) -> str:
         for a in deployment.arguments
         if a.variable and a.name not in ("num_shard", "quantize")
     )
-    return _heading(deployment.quantize, others)
+    quantized = quantization(deployment.quantize)
+    if deployment.launcher is LauncherKind.ATTACH and deployment.quantize is None:
+        quantized = f"Quantization {NOT_KNOWN}"
+    return _heading(quantized, others)
 
 
-def _heading(quantize: str | None, others: Sequence[tuple[str, ArgumentValue]]) -> str:
+def _heading(quantized: str, others: Sequence[tuple[str, ArgumentValue]]) -> str:
     values = (f"{name}: {argument(value)}" for name, value in others)
-    return "; ".join((quantization(quantize), *values))
+    return "; ".join((quantized, *values))
 
 
-def gpus(num_shard: int) -> str:
-    """ "1 GPU", "2 GPUs"."""
+def gpus(num_shard: int | None) -> str:
+    """ "1 GPU", "2 GPUs"; None: "num_shard not known"."""
+    if num_shard is None:
+        return f"num_shard {NOT_KNOWN}"
     return f"{num_shard} GPU" if num_shard == 1 else f"{num_shard} GPUs"
+
+
+def known_num_shard(deployment: Deployment) -> int | None:
+    """The tensor-parallel degree; None: nobody said it of a server that ran already."""
+    stated = any(
+        a.name == engine_spec(deployment.engine).shard_argument and a.value is not None
+        for a in deployment.arguments
+    )
+    if deployment.launcher is LauncherKind.ATTACH and not stated:
+        return None
+    return deployment.num_shard
+
+
+def known_engine(record: DeploymentRecord) -> Engine | None:
+    """What serves; None: nobody said it of a server that ran already."""
+    deployment = record.deployment
+    silent = record.facts is None or record.facts.version is None
+    if deployment.launcher is LauncherKind.ATTACH and deployment.engine is Engine.TGI and silent:
+        return None
+    return deployment.engine
+
+
+def known_version(deployment: Deployment) -> str | None:
+    """TGI's version as requested; None: nobody said it of a server that ran already."""
+    attached = deployment.launcher is LauncherKind.ATTACH
+    return None if attached and deployment.version_assumed else deployment.tgi_version
+
+
+def num_shard(deployment: Deployment) -> str:
+    """Of a deployment, for a table's cell."""
+    known = known_num_shard(deployment)
+    return NOT_KNOWN if known is None else str(known)
+
+
+def num_shard_of(run: Run, num_shard: int) -> int | None:
+    """Of a page of that num_shard: None where it is not known of any server of it."""
+    of_page = [d for d in run.plan.deployments if d.num_shard == num_shard]
+    return num_shard if any(known_num_shard(d) is not None for d in of_page) else None
+
+
+def known_model(run: Run) -> str | None:
+    """The experiment's model, or the one that a running server said; None where neither did."""
+    if run.plan.model != ANY_MODEL:
+        return run.plan.model
+    for record in run.deployments:
+        said = {} if record.facts is None else dict(record.facts.details)
+        if (name := said.get(MODEL_SERVED)) is not None:
+            return name
+    return None
+
+
+def model(run: Run) -> str:
+    """As known_model, in words."""
+    known = known_model(run)
+    return f"model {NOT_KNOWN}" if known is None else known
 
 
 def origin_line(run: Run) -> str:

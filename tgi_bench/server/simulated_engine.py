@@ -1,7 +1,7 @@
 """The simulated engine of one rank: it keeps batches as a TGI shard does, and sleeps.
 
-A step takes as long as the estimate says the accelerator would; its tokens are made up
-(`choice`). Everything is a pure function of the calls, so that ranks which get the same
+A step takes its caller as long as the estimate says the accelerator would, calls included
+(`turnaround`); its tokens are made up (`choice`). Everything is a pure function of the calls, so that ranks which get the same
 calls answer the same. The step functions block, as a model blocks its shard's event loop.
 """
 
@@ -17,6 +17,7 @@ from tgi_bench.server.behaviour import Behaviour
 from tgi_bench.server.config import EngineConfig
 from tgi_bench.server.device import Device
 from tgi_bench.server.held import BLOCK_TOKENS, HeldBatch, Sequence
+from tgi_bench.server.turnaround import Turnaround
 from tgi_bench.torch_engine.word_tokenizer import WordTokenizer
 from tgi_bench.wire import messages as m
 
@@ -57,6 +58,7 @@ class SimulatedEngine:
         self._tokenizer = WordTokenizer(self._device.setup.model.vocab)
         self._cache: dict[int, HeldBatch] = {}
         self._pool_tokens: int | None = None
+        self._turnaround = Turnaround()
 
     @property
     def description(self) -> str | None:
@@ -108,6 +110,7 @@ class SimulatedEngine:
     def prefill(self, batch: m.Batch) -> m.StepReply:
         """Prefill a batch: the first token of every request. A failure leaves nothing behind."""
         start_ns = self._clock.now_ns()
+        self._turnaround.began(start_ns)
         sequences = self._admitted(batch)
         lengths = tuple(s.prompt_tokens for s in sequences)
         device = self._device.answering_prompts(any(r.prefill_logprobs for r in batch.requests))
@@ -124,6 +127,7 @@ class SimulatedEngine:
         Batches are taken out of the cache before anything else: a failed step loses them.
         """
         start_ns = self._clock.now_ns()
+        self._turnaround.began(start_ns)
         taken = [self._take(batch.id) for batch in batches]
         if not taken:
             raise ValueError("Must provide at least one batch")
@@ -140,6 +144,7 @@ class SimulatedEngine:
 
     def filter_batch(self, batch_id: int, request_ids: Iterable[int]) -> m.CachedBatch:
         """Keep these requests of a batch, in this order. A failure loses the batch."""
+        self._turnaround.interrupted()
         held = self._take(batch_id)
         by_id = {sequence.request.id: sequence for sequence in held.sequences}
         kept = tuple(by_id[request_id] for request_id in request_ids)
@@ -150,6 +155,7 @@ class SimulatedEngine:
 
     def clear_cache(self, batch_id: int | None) -> None:
         """Forget a batch, known or not; None forgets all."""
+        self._turnaround.interrupted()
         if batch_id is None:
             self._cache.clear()
         else:
@@ -203,7 +209,7 @@ class SimulatedEngine:
         generations = tuple(self._generation(sequence, first) for sequence in held.sequences)
         going_on = tuple(s for s in held.sequences if s.finish_reason is None)
         decode_ns = max(1, self._clock.now_ns() - choosing_ns)
-        self._sleep_until(timed.start_ns, timed.seconds)
+        self._sleep_until(timed.start_ns - self._turnaround.outside_ns, timed.seconds)
         cached = None
         if going_on:
             self._cache[held.id] = HeldBatch(held.id, going_on)
@@ -213,6 +219,7 @@ class SimulatedEngine:
             total_ns = self._clock.now_ns() - timed.start_ns
             forward_ns = max(1, total_ns - decode_ns - (timed.concat_ns or 0))
             durations = m.Durations(forward_ns, decode_ns, total_ns, timed.concat_ns)
+        self._turnaround.ended(self._clock.now_ns())
         return m.StepReply(generations, cached, durations)
 
     def _generation(self, sequence: Sequence, first: bool) -> m.Generation:

@@ -1,0 +1,44 @@
+"""At which loads the client's own error is measured beside a run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.analysis.load_samples import OPEN_STAGE, STAGE
+from tests.report.load_example import load_run
+from tgi_bench.cli.sweep_command import QUICK_FLOOR_STREAMS, _floors
+from tgi_bench.observation import LoadStage
+from tgi_bench.record.store import RunStore
+
+
+class _Stages(RunStore):
+    """Of each trial the given stages."""
+
+    def __init__(self, *of_each: tuple[LoadStage, ...]) -> None:
+        self._left = iter(of_each)
+
+    def load_stages(self, trial_id: str) -> tuple[LoadStage, ...]:
+        return next(self._left, ())
+
+
+def closed(*concurrencies: int) -> tuple[LoadStage, ...]:
+    return tuple(replace(STAGE, index=i, concurrency=c) for i, c in enumerate(concurrencies))
+
+
+@pytest.mark.parametrize(
+    ("stages", "found"),
+    [
+        ((), ()),
+        ((closed(8),), (8,)),
+        ((closed(1), closed(64), closed(2)), (64,)),
+        ((closed(1, 2, 64, 8, 7),), (7,)),
+        ((closed(5000),), (QUICK_FLOOR_STREAMS,)),
+        (((OPEN_STAGE,),), (None,)),
+        ((closed(4), (OPEN_STAGE,)), (4, None)),
+    ],
+)
+def test_streams(stages: tuple[tuple[LoadStage, ...], ...], found: tuple[int | None, ...]) -> None:
+    """As many as the last stages had, which in a search are next to the answer."""
+    assert _floors(load_run().plan, _Stages(*stages)) == found

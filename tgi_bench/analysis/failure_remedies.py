@@ -1,0 +1,52 @@
+"""What mends trials that failed, by how they failed and whose server it was."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tgi_bench.observation import Outcome, TrialEnd
+
+GO_ON = "go on with the same command and --resume"
+_NO_KEY = ("API key", "HTTP 401", "HTTP 403")
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """One trial's end that is no result. attached: its server ran already, and its log with it."""
+
+    end: TrialEnd
+    load: bool
+    attached: bool
+
+
+def remedies(failed: Sequence[Failed]) -> str:
+    """A sentence for each kind of failure that there is."""
+    return "; ".join(dict.fromkeys(_remedy(one) for one in failed))
+
+
+def _remedy(failed: Failed) -> str:
+    if failed.end.outcome is Outcome.LAUNCH_FAILED:
+        return _not_started(failed)
+    log = "the server's own log" if failed.attached else "the server's log in launch/"
+    if failed.load:
+        if any(word in failed.end.reason for word in _NO_KEY):
+            return "name the environment variable that holds the API key in server.env"
+        return f"read the reason and {log}; a timeout is mended by load.request_timeout"
+    if failed.end.outcome is Outcome.TIMEOUT:
+        return f"raise batches.step_timeout_s, or see in {log} what the server waited for"
+    return f"read the reason and {log}"
+
+
+def _not_started(failed: Failed) -> str:
+    if not failed.attached:
+        return (
+            "read the server's log in launch/; one that did not start in time is mended by "
+            "server.timeouts"
+        )
+    if "certificate" in failed.end.reason:
+        return (
+            "let SSL_CERT_FILE name the certificate's issuer, or take any certificate by "
+            "server.verify_tls: false"
+        )
+    return "see that a server answers at that address (server.url) from this machine"

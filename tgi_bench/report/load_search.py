@@ -1,0 +1,166 @@
+"""What a search found, how sure that is, and every step on the way to it."""
+
+from __future__ import annotations
+
+from tgi_bench.analysis.certainty import wilson
+from tgi_bench.analysis.load_metrics import figure_of
+from tgi_bench.analysis.load_run import Found, LoadSummary, StageSummary
+from tgi_bench.analysis.search import keeps_up, met, succeeded
+from tgi_bench.plan.load_trial import SUCCESS, Find, LoadTrial, Sought
+from tgi_bench.report import load_words as words
+from tgi_bench.report.load_group import PARTIAL
+from tgi_bench.report.table import Table, markdown
+from tgi_bench.report.words import UNDEFINED
+
+
+def search(load: LoadSummary, find: Find) -> str:
+    """The answer, then every step on the way to it."""
+    trial = load.trial
+    delivered = "Delivered (1/s)" if find.sought is Sought.MAX_RATE else "Delivered"
+    headers = (
+        "Step",
+        words.value_header(trial),
+        delivered,
+        "Repeat",
+        "Measured for",
+        "Requests/s",
+        *map(words.slo, trial.slos),
+        "All met",
+    )
+    rows = tuple(
+        (
+            str(number),
+            words.value_asked(trial, stage.stage),
+            _number(_delivered(stage)),
+            str(stage.stage.repeat + 1),
+            _measured_for(stage),
+            words.rate(stage.requests_per_s),
+            *_slo_cells(trial, stage),
+            PARTIAL if load.cut_off(stage) else _all_met(trial, stage),
+        )
+        for number, stage in enumerate(load.stages, 1)
+    )
+    text = f"#### Search\n\n{answer(load, find)}\n"
+    if not rows:
+        return text
+    return f"{text}\n{markdown(Table(headers, rows, frozenset(range(len(headers)))))}"
+
+
+def _slo_cells(trial: LoadTrial, stage: StageSummary) -> tuple[str, ...]:
+    """ "312.00 ms [290.00, 340.00], met": with the intervals that the answer's is made from."""
+    cells = []
+    for slo, (value, passed) in zip(trial.slos, stage.slos_met, strict=True):
+        if slo.metric != SUCCESS:
+            figure = figure_of(stage, slo.metric)
+            text = words.slo_value(slo, value) if figure is None else words.interval_ms(figure)
+        else:
+            text = words.share(value)
+            if value is not None and stage.requests:
+                low, high = wilson(round(value * stage.requests), stage.requests)
+                text += f" [{low:.2%}, {high:.2%}]"
+        cells.append(text + {True: ", met", False: ", not met", None: ""}[passed])
+    return tuple(cells)
+
+
+def _delivered(stage: StageSummary) -> float | None:
+    """The rate that was sent, or the requests that were in flight."""
+    return stage.concurrency if stage.stage.rate_per_s is None else stage.rate_per_s
+
+
+def _number(value: float | None) -> str:
+    return UNDEFINED if value is None else f"{value:.2f}"
+
+
+def _measured_for(stage: StageSummary) -> str:
+    """Without warm-up and cool-down, to a tenth of a second."""
+    length_ns = stage.stage.measured_until_ns - stage.stage.measured_from_ns
+    return words.seconds(round(length_ns / 1e8) * 1e8)
+
+
+def _all_met(trial: LoadTrial, stage: StageSummary) -> str:
+    """As the search counts it, with what it asks beside the SLOs where that was not so."""
+    if met(trial, stage):
+        return "yes"
+    found = [met for _, met in stage.slos_met]
+    if False in found:
+        return "no"
+    if None in found:
+        return "no: too few samples"
+    behind = stage.stage.rate_per_s is not None and succeeded(stage) and not keeps_up(stage)
+    return "no: answers fell behind" if behind else "no: requests failed"
+
+
+def answer(load: LoadSummary, find: Find) -> str:
+    """What the search found, and its confidence interval, in sentences."""
+    found = load.found
+    rate = find.sought is Sought.MAX_RATE
+    one, unit = ("rate", " requests/s") if rate else ("concurrency", "")
+    if found is None or (found.value is None and found.high is None):
+        return f"**No answer**: no {one} was tried to its end."
+    text = f"{_found(load, found, find, unit)} {_interval(found, one, unit)}"
+    return text if found.done else f"{text} The search was cut off: this is what it knew then."
+
+
+def _found(load: LoadSummary, found: Found, find: Find, unit: str) -> str:
+    one = "rate" if find.sought is Sought.MAX_RATE else "concurrency"
+    high = UNDEFINED if found.high is None else f"{words.plain(found.high)}{unit}"
+    if found.value is None:
+        return (
+            f"**None**: the lowest {one} tried, {high}, did not meet every SLO"
+            f"{_times(found.missed_in)}."
+        )
+    text = (
+        f"**{words.plain(found.value)}{unit}** is the highest {one} tried that met every SLO"
+        f"{_times(found.met_in)}"
+    )
+    if find.sought is Sought.MAX_RATE and (sent := _sent(load, found.value)):
+        text += f"; {sent} were delivered"
+    if found.high is not None:
+        following = "the next whole number" if _next_whole(find, found) else "the next tried"
+        return f"{text}; {high}, {following}, did not{_times(found.missed_in)}."
+    bound = "it is the highest allowed" if found.value >= find.highest else "none higher was tried"
+    return f"{text}; {bound}, so the true one may be higher."
+
+
+def _next_whole(find: Find, found: Found) -> bool:
+    whole = find.sought is Sought.MAX_CONCURRENCY
+    return whole and None not in (found.value, found.high) and found.high == (found.value or 0) + 1
+
+
+def _times(often: tuple[int, int]) -> str:
+    """ " (in 2 of 2 repeats)"; "" where it was tried once."""
+    count, tries = often
+    return f" (in {count} of {tries} repeats)" if tries > 1 else ""
+
+
+def _sent(load: LoadSummary, value: float) -> str:
+    """ "23.6 and 24.1 requests/s" of the repeats at a value; "" where none is known."""
+    rates = [
+        f"{stage.rate_per_s:.4g}"
+        for stage in load.stages
+        if stage.asked == value and stage.rate_per_s is not None
+    ]
+    return f"{' and '.join(rates)} requests/s" if rates else ""
+
+
+def _interval(found: Found, one: str, unit: str) -> str:
+    low = None if found.sure_low is None else words.plain(found.sure_low)
+    high = None if found.sure_high is None else words.plain(found.sure_high)
+    met = "every SLO metric's whole interval met its SLO"
+    missed = "the whole interval of one missed it"
+    if low is None and high is None:
+        return (
+            f"95% confidence interval: not known, for at no {one} tried were the SLO metrics' "
+            "intervals clear of their limits."
+        )
+    if low is None:
+        return (
+            f"95% confidence interval: up to {high}{unit}, at which {missed}; its lower end is "
+            f"not known, for at no {one} tried did every SLO metric's whole interval meet its SLO."
+        )
+    if high is None:
+        return (
+            f"95% confidence interval: from {low}{unit} on, at which {met}; its upper end is not "
+            f"known, for at no {one} tried did the whole interval of one miss it."
+        )
+    return f"95% confidence interval: {low} to {high}{unit} (at {low} {met}, at {high} {missed})."

@@ -95,10 +95,9 @@ def simulated(run: Run) -> str:
         + "".join(lines)
         + _calibration(run)
         + "\nThe device, its memory, the model and its tokens were simulated: each rank slept "
-        "through a step so that its caller waits as long as an estimate said: what the calls around "
-        "a step take here was taken off its sleep. The protocol, the processes, the sockets, the "
-        "client and its clock were real, and what they take beyond that is in the figures.\n"
-        + excess_sentences(run)
+        "in place of a step's work, as long as an estimate said. The protocol, the processes, the "
+        "sockets, the client and its clock were real, and what they take beyond that is in the "
+        "figures.\n" + excess_sentences(run)
     )
 
 

@@ -1,8 +1,9 @@
 """The simulated engine of one rank: it keeps batches as a TGI shard does, and sleeps.
 
 A step takes its caller as long as the estimate says the accelerator would, calls included
-(`turnaround`); its tokens are made up (`choice`). Everything is a pure function of the calls, so that ranks which get the same
-calls answer the same. The step functions block, as a model blocks its shard's event loop.
+(`turnaround`); its tokens are made up (`choice`). Tokens and memory are a pure function of the
+calls, so that ranks which get the same calls answer the same. The step functions block, as a model
+blocks its shard's event loop.
 """
 
 from __future__ import annotations

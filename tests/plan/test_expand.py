@@ -178,6 +178,12 @@ def test_too_many_trials() -> None:
         expand(experiment(many))
 
 
+def test_a_batch_that_no_client_could_hold() -> None:
+    huge = BLOOMZ.replace("[8, 1]", "[1000000000]")
+    with pytest.raises(ExperimentError, match=r"prompt tokens in one batch.*; at most 67108864"):
+        expand(experiment(huge))
+
+
 def test_the_digest_is_of_what_is_measured() -> None:
     plan = expand(experiment())
     assert plan.digest == expand(experiment(), (), [Override("batches.runs", "10")]).digest

@@ -161,6 +161,10 @@ def test_a_matrix_that_is_too_large_is_refused() -> None:
     assert "at most 100000 are taken" in said(SMALL.replace("[4, 1]", f"[{sizes}]"))
 
 
+def test_a_batch_that_no_process_could_hold_is_refused() -> None:
+    assert "at most 67108864 are taken" in said(SMALL.replace("[4, 1]", "[1000000000]"))
+
+
 def test_what_wants_a_server_refuses_direct_mode() -> None:
     with pytest.raises(ExperimentError, match="direct mode, without a server"):
         load(SMALL, "e.yaml")

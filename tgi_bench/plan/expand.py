@@ -20,6 +20,7 @@ from tgi_bench.plan.launcher_args import (
     unknown_behaviour,
     version_of_image,
 )
+from tgi_bench.plan.limits import MOST_TRIALS, require_batch_within
 from tgi_bench.plan.load_expand import load_trials, sampling_of, trial_count
 from tgi_bench.plan.load_keys import LoadKeys
 from tgi_bench.plan.matrix import Combination, combinations
@@ -41,8 +42,6 @@ from tgi_bench.plan.plan import (
     Timeouts,
     TransformersOptions,
 )
-
-MOST_TRIALS = 100_000
 
 
 def expand(
@@ -199,6 +198,7 @@ def _trials(batches: BatchKeys, deployments: Sequence[Deployment]) -> tuple[Batc
     if count > MOST_TRIALS:
         message = f"gives {count} trials; at most {MOST_TRIALS} are taken"
         raise ExperimentError(Problem("batches", message))
+    require_batch_within("batches", batches.batch_size, batches.sequence_length)
     sampling = sampling_of(batches.sampling)
     return tuple(
         BatchTrial(

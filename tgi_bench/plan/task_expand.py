@@ -9,6 +9,7 @@ from hashlib import sha256
 from itertools import product
 
 from tgi_bench.errors import ExperimentError, Problem
+from tgi_bench.plan.limits import MOST_TRIALS, require_batch_within
 from tgi_bench.plan.nearest import suggestion
 from tgi_bench.plan.plan import Override, Plan
 from tgi_bench.plan.task_keys import (
@@ -27,7 +28,6 @@ from tgi_bench.plan.task_trial import (
     TaskTrial,
 )
 
-MOST_TRIALS = 100_000
 _VARIABLE = ("dtype", "num_shard", "layer_split")
 _UNITS = {"b": 1, "k": 2**10, "m": 2**20, "g": 2**30}
 
@@ -47,6 +47,8 @@ def expand_tasks(
     if len(models) * (per_model + 1) > MOST_TRIALS:
         message = f"gives {len(models) * per_model} trials; at most {MOST_TRIALS} are taken"
         raise ExperimentError(Problem("generate", message))
+    if generate is not None:
+        require_batch_within("generate", generate.batch_size or (), generate.prompt_tokens)
     trials = tuple(
         trial
         for model in models

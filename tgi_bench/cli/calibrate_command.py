@@ -53,15 +53,21 @@ def run(paths: Sequence[Path], options: CalibrateOptions) -> None:
     if options.output is not None and options.output.exists():
         raise InputError(f"{options.output}: exists; give -o a new file's name")
     runs = [load(path) for path in paths]
-    figures, source = _figures(runs, options)
+    twice = [run.run_id for run in runs if [one.run_id for one in runs].count(run.run_id) > 1]
+    if twice:
+        raise InputError(f"run {twice[0]} is given twice: a figure left out would have its twin in")
+    figures = _figures(runs, options)
     groups: dict[tuple[str, str], list[Measured]] = {}
-    for figure in figures:
+    sources: dict[tuple[str, str], list[str]] = {}
+    for figure, source in figures:
         key = (figure.setup.accelerator.name, figure.planned.stack)
         groups.setdefault(key, []).append(figure)
+        sources.setdefault(key, []).append(source)
     fitted: list[_Fitted] = []
     refused: list[str] = []
     for key, group in groups.items():
         try:
+            source = "; ".join(dict.fromkeys(sources[key]))
             fitted.append(_fit(key, group, source, options))
         except InputError as error:
             refused.append(f"{key[1]} on {key[0]}: {error}")
@@ -78,10 +84,9 @@ def run(paths: Sequence[Path], options: CalibrateOptions) -> None:
     click.echo(f"wrote {options.output}: tgi-bench estimate --calibration {options.output} ...")
 
 
-def _figures(runs: Sequence[Run], options: CalibrateOptions) -> tuple[list[Measured], str]:
-    """What was measured in all runs, and their names for the provenance."""
-    figures: list[Measured] = []
-    sources = []
+def _figures(runs: Sequence[Run], options: CalibrateOptions) -> list[tuple[Measured, str]]:
+    """What was measured in all runs, each with its run's name for the provenance."""
+    figures: list[tuple[Measured, str]] = []
     for one in runs:
         source = f"{one.origin.value} run {one.plan.experiment}/{one.run_id}"
         if simulated(one):
@@ -92,15 +97,14 @@ def _figures(runs: Sequence[Run], options: CalibrateOptions) -> tuple[list[Measu
                 )
             source += f" ({_SIMULATED})"
         found = measured(one, options.device)
-        figures += [figure for figure in found.figures if figure.seconds is not None]
+        figures += [(figure, source) for figure in found.figures if figure.seconds is not None]
         if not found.figures and found.reasons:
             raise InputError(
                 f"run {one.run_id}: {found.reasons[0]}; --accelerator names it"
                 if "accelerator" in found.reasons[0]
                 else f"run {one.run_id}: {found.reasons[0]}"
             )
-        sources.append(source)
-    return figures, "; ".join(dict.fromkeys(sources))
+    return figures
 
 
 def _nothing(runs: Sequence[Run]) -> str:

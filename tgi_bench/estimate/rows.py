@@ -79,6 +79,9 @@ def find(file: str, kind: str, name: str) -> Row:
     if name in rows:
         return rows[name]
     by_lower = {known.lower(): known for known in rows}
-    near = [by_lower[key] for key in get_close_matches(name.lower(), by_lower, n=3, cutoff=0.5)]
+    close = get_close_matches(name.lower(), by_lower, n=3, cutoff=0.5)
+    # "A100" is part of two rows, though A10 is more alike by its letters.
+    parts = [key for key in by_lower if name and name.lower() in key]
+    near = [by_lower[key] for key in dict.fromkeys((*parts, *close))][:3]
     hint = f"nearest: {', '.join(near)}; " if near else ""
     raise InputError(f"unknown {kind} {name!r}; {hint}known: {', '.join(rows)}")

@@ -146,7 +146,8 @@ def _intro(found: Comparisons) -> tuple[str, ...]:
 
 def _calibrated_lines(found: Comparisons) -> tuple[str, ...]:
     lines = [f"- {provenance(calibration)}" for calibration in found.calibrations]
-    lines.append("- Errors against the figures that it was fitted to are in sample.")
+    if found.calibrations and not found.simulated:
+        lines.append("- Errors against the figures that it was fitted to are in sample.")
     lines += [f"- **Not of this stack**: {sentence}." for sentence in found.strange]
     return (*lines, *(f"- {line}" for line in _missing(found)))
 

@@ -87,7 +87,7 @@ def side_by_side(run: Run, other: Run) -> str:
     if words[0] == words[1]:
         words = (f"{words[0]} {run.run_id}", f"{words[1]} {other.run_id}")
     parts = [
-        f"# {words[0]} beside {words[1].lower()}: {run.plan.experiment}\n",
+        f"# {words[0]} beside {_inside(words[1])}: {run.plan.experiment}\n",
         f"- {words[0]}: run {run.run_id}, {run.plan.model}. {origin_line(run)}\n"
         f"- {words[1]}: run {other.run_id}, {other.plan.model}. {origin_line(other)}\n"
         + _calibration_line(run),
@@ -185,7 +185,7 @@ def _summary(pairs: Sequence[_Pair], words: tuple[str, str]) -> str:
         "quantize",
         "Step",
         "Batches",
-        f"Mean error, {words[0].lower()}",
+        f"Mean error, {_inside(words[0])}",
         "Mean error, calibrated estimate",
         "Largest error",
     )
@@ -208,8 +208,8 @@ def _memory(pairs: Sequence[_Pair], words: tuple[str, str]) -> str:
     ends = [(pair.cell, ran_out(pair.own), ran_out(pair.other)) for pair in pairs]
     same = sum(mine == theirs for _, mine, theirs in ends)
     text = (
-        f"Out of memory: {sum(mine for _, mine, _ in ends)} batches {words[0].lower()}, "
-        f"{sum(theirs for _, _, theirs in ends)} {words[1].lower()}; {same} of {len(ends)} cells "
+        f"Out of memory: {sum(mine for _, mine, _ in ends)} batches {_inside(words[0])}, "
+        f"{sum(theirs for _, _, theirs in ends)} {_inside(words[1])}; {same} of {len(ends)} cells "
         "agree."
     )
     for cell, mine, theirs in ends:
@@ -281,6 +281,11 @@ def _error(values: tuple[float | None, float | None]) -> str:
 
 def _left_out(common: int, counts: tuple[int, int], words: tuple[str, str]) -> str:
     return (
-        f"Batches of both: {common}; {words[0].lower()} only: {counts[0] - common}; "
-        f"{words[1].lower()} only: {counts[1] - common}.\n"
+        f"Batches of both: {common}; {_inside(words[0])} only: {counts[0] - common}; "
+        f"{_inside(words[1])} only: {counts[1] - common}.\n"
     )
+
+
+def _inside(word: str) -> str:
+    """Within a sentence; a run's id keeps its letters."""
+    return word[0].lower() + word[1:]

@@ -158,7 +158,7 @@ def test_a_calibration_file(tgi_bench: CommandLine, tmp_path: Path) -> None:
         (("--set", "a=b", "--model", MODEL), "--set and --only change an EXPERIMENT"),
         (
             ("--model", "bigscience/bloomz-7b1"),
-            "unknown model 'bigscience/bloomz-7b1'; nearest: bigscience/bloomz-7b1-mt, bigscience/bl",
+            "unknown model 'bigscience/bloomz-7b1'; nearest: bigscience/bloomz-7b1-mt",
         ),
         (("--model", "no/such/config.json"), "no/such/config.json: no such model file"),
         (

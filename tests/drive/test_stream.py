@@ -168,7 +168,10 @@ def test_a_load_that_is_cut_off_is_handed_over_as_far_as_it_came() -> None:
         if reason == "it died":
             assert stage.measured_until_ns == last_ns
         else:
-            assert last_ns <= stage.measured_until_ns <= stage.ended_ns
+            # One that was on its way may still have come after it.
+            in_time = [o for o in answered if o.ended_ns <= stage.measured_until_ns]
+            assert len(in_time) > 4
+            assert stage.measured_until_ns <= stage.ended_ns
         assert stage.client.workers == 1
 
 

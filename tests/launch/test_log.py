@@ -83,6 +83,11 @@ def test_capacity_and_address() -> None:
         ("error: unexpected argument '--foo' found",
          "the launcher refused its arguments: unexpected argument '--foo' found"),
         ("Shard 1 failed to start", "shard 1 failed to start"),
+        (
+            "ERROR text_generation_launcher: Error when initializing model: no CUDA device rank=1",
+            "no CUDA device",
+        ),
+        ("Error: the warm-up failed: 5000 is too long", "its warm-up failed: 5000 is too long"),
         ("ERROR x: Shard 0 crashed", "shard 0 crashed"),
         ("Error: WebserverFailed", "its webserver crashed"),
         ("tgi-bench: --port is given twice", "it ended with: --port is given twice"),

@@ -25,7 +25,7 @@ _SIMULATED = " (simulated)"
 _CAUSES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), sentence)
     for pattern, sentence in (
-        (r"((?:CUDA|HIP|XPU) out of memory\. Tried to allocate [\d.]+ \w+)", "{0}"),
+        (r"((?:CUDA|HIP|XPU|CPU) out of memory\. Tried to allocate [\d.]+ \w+)", "{0}"),
         (r"(?:CUDA error: out of memory|cudaMalloc failed: out of memory)", "CUDA out of memory"),
         (
             r"Not enough memory to handle (\d+) (?:total|prefill) tokens",
@@ -68,6 +68,8 @@ _CAUSES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"is not a valid model identifier", "the model was not found: its id is not valid"),
         (r"404 Client Error", "the model was not found (HTTP 404 of the hub)"),
         (r"Download encountered an error:\s*(.*)", "the model could not be downloaded: {0}"),
+        (r"Error when initializing model: (.+?)(?: rank=\d+)?$", "{0}"),
+        (r"the warm-up failed: (.+)", "its warm-up failed: {0}"),
         (r"\b[Ss]hard (\d+) failed to start", "shard {0} failed to start"),
         (r"\b[Ss]hard (\d+) crashed", "shard {0} crashed"),
         (r"\b(Webserver Crashed|WebserverFailed|WebserverCannotStart)\b", "its webserver crashed"),

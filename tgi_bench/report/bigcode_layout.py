@@ -16,7 +16,7 @@ from tgi_bench.plan.task_trial import GenerateTask
 from tgi_bench.report import import_bigcode as b
 from tgi_bench.report.table import Table, markdown
 from tgi_bench.report.task_entries import generate_entries, one_of, require_direct
-from tgi_bench.report.task_words import task_asked
+from tgi_bench.report.task_words import task_asked, verdict_lines
 from tgi_bench.report.words import UNDEFINED
 
 Entries = Sequence[PublishedEntry]
@@ -34,7 +34,7 @@ _CAPTION = (
 
 def bigcode_layout(runs: Sequence[Run]) -> str:
     """The tables of several runs. Raises InputError where they are not of one model and work."""
-    return bigcode_page(bigcode_entries(runs))
+    return bigcode_page(bigcode_entries(runs)) + verdict_lines(runs)
 
 
 def bigcode_entries(runs: Sequence[Run]) -> tuple[PublishedEntry, ...]:

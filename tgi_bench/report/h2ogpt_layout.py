@@ -15,7 +15,7 @@ from tgi_bench.plan.task_trial import GenerateTask, TaskTrial
 from tgi_bench.report import import_h2ogpt as h
 from tgi_bench.report.table import Table, markdown
 from tgi_bench.report.task_entries import one_of, require_direct, summary_entries
-from tgi_bench.report.task_words import task_asked
+from tgi_bench.report.task_words import task_asked, verdict_lines
 from tgi_bench.report.words import UNDEFINED
 
 Entries = Sequence[PublishedEntry]
@@ -38,7 +38,7 @@ def h2ogpt_layout(runs: Sequence[Run]) -> str:
     if calls := [t for t in trials if isinstance(t.task, GenerateTask) and t.batch_size == 1]:
         asked = one_of("`generate` with batch size 1", [task_asked(t) for t in calls], "h2ogpt")
         work.append(f"- {h.GENERATION_LINE}{asked}; {_runs(calls)}\n")
-    return h2ogpt_page(h2ogpt_entries(runs)) + "\n" + "".join(work)
+    return h2ogpt_page(h2ogpt_entries(runs)) + "\n" + "".join(work) + verdict_lines(runs)
 
 
 def _runs(trials: Sequence[TaskTrial]) -> str:

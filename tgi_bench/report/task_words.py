@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from tgi_bench.analysis.run import Run
 from tgi_bench.analysis.task_run import DirectRecord
@@ -91,3 +92,12 @@ def task_asked(trial: TaskTrial) -> str:
                 f"{task.instruction_tokens} of instruction, {task.map_new_tokens} new tokens a map "
                 f"call, {task.reduce_new_tokens} a reduce call"
             )
+
+
+def verdict_lines(runs: Sequence[Run]) -> str:
+    """A line for each run that is not to be believed, below a layout that has no room for why."""
+    return "".join(
+        f"\n**Verdict of run {run.run_id}: INVALID**; its own report says why.\n"
+        for run in runs
+        if not run.verdict.valid
+    )

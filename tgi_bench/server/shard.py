@@ -57,7 +57,7 @@ def serve(rank: Rank, log: Log, ready: Callable[[], None]) -> int:
     try:
         engine = engine_of(rank.config.engine, behaviour, rank.shard_rank)
     except (RuntimeError, InputError) as error:
-        log.error(LAUNCHER, f"Error when initializing model\n{error}", rank=rank.shard_rank)
+        log.error(LAUNCHER, f"Error when initializing model: {error}", rank=rank.shard_rank)
         return 1
     if engine.description is not None:
         log.info(LAUNCHER, engine.description, rank=rank.shard_rank)

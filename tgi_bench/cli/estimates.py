@@ -96,7 +96,8 @@ def calibration_of(deployment: Deployment) -> Calibration | None:
         word = host.calibration if isinstance(host, SimulatedOptions) else None
         if word is None:
             return None
-    return chooser(word)(deployment.embedded.accelerator, stack_name(deployment))
+    planned = deployment.planned_accelerator
+    return None if planned is None else chooser(word)(planned, stack_name(deployment))
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,10 +196,10 @@ def calibration_sentences(plan: Plan) -> tuple[str, ...]:
             calibration = calibration_of(deployment)
         except InputError:
             continue  # `why_unknown` says it
-        if calibration is None:
+        accelerator = deployment.planned_accelerator
+        if calibration is None or accelerator is None:
             continue
         sentences[provenance(calibration)] = None
-        accelerator = deployment.embedded.accelerator
         strange = calibration.strangeness(accelerator, stack_name(deployment))
         if strange is not None:
             sentences[f"NOT OF THIS STACK: {strange}."] = None

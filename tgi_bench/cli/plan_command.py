@@ -216,7 +216,8 @@ def _print_foot(console: Console, plan: Plan, known: dict[str, TrialEstimate]) -
         counts.append(counted(len(plan.load_trials), "load"))
     console.print(", ".join(counts), markup=False)
     if known:
-        accelerator = plan.deployments[0].embedded.accelerator
+        # One section names it for all: without one there, no trial is `known`.
+        accelerator = plan.deployments[0].planned_accelerator
         seconds = f"{duration(sum(e.times.total_s for e in fitting))} of steps"
         fitted = [e.calibrated.total_s for e in fitting if e.calibrated is not None]
         if fitted:

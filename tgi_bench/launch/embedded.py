@@ -50,11 +50,16 @@ def command_of(
         deployment.tgi_version,
         "--engine",
         deployment.embedded.engine,
-        "--accelerator",
-        deployment.embedded.accelerator,
+        *_accelerator_words(deployment),
         *_engine_words(deployment.host),
         *server_arguments(deployment, Reach(_HOSTNAME, 0, str(stem), port), in_image=False),
     )
+
+
+def _accelerator_words(deployment: Deployment) -> tuple[str, ...]:
+    """None where the model itself runs: it simulates no accelerator."""
+    planned = deployment.planned_accelerator
+    return () if planned is None else ("--accelerator", planned)
 
 
 def _engine_words(host: HostOptions) -> tuple[str, ...]:

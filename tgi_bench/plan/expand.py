@@ -11,7 +11,7 @@ from tgi_bench.errors import ExperimentError, InputError, Problem
 from tgi_bench.plan.argument_rules import argument_problems
 from tgi_bench.plan.deployment_id import deployment_id
 from tgi_bench.plan.engines import engine_spec
-from tgi_bench.plan.experiment import BatchKeys, Experiment, ServerKeys
+from tgi_bench.plan.experiment import ENGINE_KEYS, BatchKeys, Experiment, ServerKeys
 from tgi_bench.plan.launcher_args import (
     NEWEST,
     is_known,
@@ -57,6 +57,7 @@ def expand(
     chosen, restrictions = combinations(experiment.server, version, only)
     _check_arguments(experiment, version, chosen)
     _check_launcher(experiment, version, len(chosen))
+    _check_embedded(experiment.server)
     deployments = tuple(_deployment(experiment, c, version, assumed) for c in chosen)
     trials = () if experiment.batches is None else _trials(experiment.batches, deployments)
     loads = _loads(experiment.load or (), deployments)
@@ -139,6 +140,22 @@ def _check_launcher(experiment: Experiment, version: str, deployments: int) -> N
             raise ExperimentError(Problem(key_path, unknown_behaviour(version)))
         case _:
             return
+
+
+def _check_embedded(server: ServerKeys) -> None:
+    """Refuse keys that only the other engine of the embedded server reads."""
+    if LauncherKind(server.launcher) is not LauncherKind.EMBEDDED:
+        return
+    engine, given = server.embedded.engine, server.embedded.model_fields_set
+    problems = [
+        Problem(f"server.embedded.{name}", f"is read by the engine `{other}` only, not `{engine}`")
+        for other, names in ENGINE_KEYS.items()
+        if other != engine
+        for name in names
+        if name in given
+    ]
+    if problems:
+        raise ExperimentError(*problems)
 
 
 def _deployment(

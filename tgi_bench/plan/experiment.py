@@ -127,6 +127,13 @@ class EmbeddedKeys(Section):
     not shard by itself is split over all of them, its layers held in turn."""
 
 
+ENGINE_KEYS = {
+    "simulated": ("accelerator", "calibration", "visible_devices"),
+    "transformers": ("device", "random_weights", "weights_seed", "layer_split"),
+}
+"""Keys of `EmbeddedKeys` that only one engine of the launcher `embedded` reads."""
+
+
 class DockerKeys(Section):
     """How the launcher `docker` makes a container."""
 

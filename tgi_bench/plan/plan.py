@@ -171,6 +171,12 @@ class Deployment:
         embedded = self.launcher is LauncherKind.EMBEDDED
         return embedded and not isinstance(self.host, TransformersOptions)
 
+    @property
+    def planned_accelerator(self) -> str | None:
+        """What the experiment says the estimate is of; None where the embedded server runs the
+        model itself, on a device that this machine has and the experiment does not name."""
+        return None if isinstance(self.host, TransformersOptions) else self.embedded.accelerator
+
     def argument(self, name: str) -> ArgumentValue:
         """The requested value of one launcher argument; None where it was not given."""
         return next((a.value for a in self.arguments if a.name == name), None)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 
 from tgi_bench.analysis.run import DeploymentRecord, Origin, Run
-from tgi_bench.plan.plan import LauncherKind
+from tgi_bench.plan.plan import LauncherKind, TransformersOptions
 from tgi_bench.report.imported_table import DOUBTFUL
 
 _NAMES = (
@@ -32,6 +33,7 @@ _NAMES = (
 )
 _INFERRED = re.compile(r"(\d{1,4}) x ([\w-]+) .*\(inferred\)", re.ASCII)
 _GPUS = "GPUs"
+_INFO = "/info"
 _SPLIT = DOUBTFUL + "num_shard 1"
 """The importer's note that num_shard 1 held the layers on all visible devices in turn."""
 
@@ -48,6 +50,18 @@ class Device:
     visible_devices: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class NoDevice:
+    """Why no row is known. nameable: whether a caller may name one: never that of a processor."""
+
+    why: str
+    nameable: bool = True
+
+
+_UNNAMED = NoDevice("nothing names the accelerator")
+_ON_CPU = NoDevice("the model ran on this machine's CPU, of which there is no estimate", False)
+
+
 def row_of(text: str) -> str | None:
     """The row that a device's name, as its driver says it, is of; None for an unknown one."""
     for name, row in _NAMES:
@@ -56,18 +70,21 @@ def row_of(text: str) -> str | None:
     return None
 
 
-def device_of(run: Run, record: DeploymentRecord) -> Device | None:
-    """The accelerator of one deployment; None where nothing names one.
+def device_of(run: Run, record: DeploymentRecord) -> Device | NoDevice:
+    """The accelerator of one deployment, or why it is not known.
 
     What the server's start or the client's machine says goes before what the experiment says.
     """
+    host = record.deployment.host
+    if isinstance(host, TransformersOptions):
+        return _own(run, record, host)
     planned = record.deployment.embedded.accelerator
     if record.deployment.launcher is LauncherKind.EMBEDDED:
-        return Device(planned, "which the embedded server simulates") if planned else None
+        return Device(planned, "which the embedded server simulates") if planned else _UNNAMED
     if run.origin is Origin.IMPORTED:
         return _inferred(dict(run.environment))
     if record.facts is not None and record.facts.simulated:
-        return None  # it says that it simulates, and not what
+        return _UNNAMED  # it says that it simulates, and not what
     said = () if record.facts is None else record.facts.details
     texts = [text for name, text in said if name == _GPUS]
     if record.deployment.launcher is LauncherKind.PROCESS:
@@ -77,16 +94,44 @@ def device_of(run: Run, record: DeploymentRecord) -> Device | None:
         if row is not None:
             return Device(row, "as the driver names it")
     if not planned:
-        return None
+        return _UNNAMED
     return Device(planned, "by the experiment's server.embedded.accelerator; nothing else names it")
 
 
-def _inferred(environment: dict[str, str]) -> Device | None:
+def _own(run: Run, record: DeploymentRecord, host: TransformersOptions) -> Device | NoDevice:
+    """This machine's, on which the embedded server's engine `transformers` ran the model."""
+    if (_device_type(record) or host.device) == "cpu":
+        return _ON_CPU
+    text = dict(run.environment).get(_GPUS, "")
+    rows = {row_of(gpu) for gpu in text.split("; ")}
+    row = rows.pop() if len(rows) == 1 else None
+    if row is None:
+        said = f"its GPUs are {text}" if text else "nothing names its GPUs"
+        return NoDevice(
+            f"the model ran on this machine, whose device is no row of the accelerators: {said}"
+        )
+    return Device(row, "as the driver names it")
+
+
+def _device_type(record: DeploymentRecord) -> str | None:
+    """ "cpu" or "cuda", as the server's /info said at its start; None where it did not."""
+    details = {} if record.facts is None else dict(record.facts.details)
+    try:
+        match json.loads(details.get(_INFO, "null")):
+            case {"model_device_type": str(device_type)}:
+                return device_type
+            case _:
+                return None
+    except ValueError:
+        return None  # redacted, or of another writer
+
+
+def _inferred(environment: dict[str, str]) -> Device | NoDevice:
     """Of an imported report whose accelerator its importer inferred."""
     found = _INFERRED.match(_after_semicolon(environment.get(DOUBTFUL + "accelerator", "")))
     row = None if found is None else row_of(found[2])
     if found is None or row is None:
-        return None
+        return _UNNAMED
     visible = int(found[1]) if _SPLIT in environment else 1
     return Device(row, "inferred: the report does not name it", visible)
 

@@ -13,7 +13,7 @@ from tgi_bench.estimate.accelerator import accelerator
 from tgi_bench.estimate.model import model_shape
 from tgi_bench.estimate.setup import Setup
 from tgi_bench.observation import Outcome, PublishedEntry, PublishedMetric
-from tgi_bench.report.estimated_devices import device_of
+from tgi_bench.report.estimated_devices import Device, NoDevice, device_of
 from tgi_bench.report.estimated_figures import Sizes
 from tgi_bench.report.estimated_setups import Planned, planned_setup
 from tgi_bench.report.estimated_stack import FORWARD
@@ -100,11 +100,14 @@ def _of_trials(run: Run, device: str | None) -> RunMeasured:
     reasons: dict[str, None] = {}
     for record in run.deployments:
         found = device_of(run, record)
-        row = device or (None if found is None else found.row)
-        if row is None:
-            reasons["nothing names the accelerator"] = None
-            continue
-        visible = None if found is None else found.visible_devices
+        if isinstance(found, NoDevice):
+            if device is None or not found.nameable:
+                reasons[found.why] = None
+                continue
+            found = Device(device, "as given")
+        elif device is not None:
+            found = replace(found, row=device, source="as given")
+        row, visible = found.row, found.visible_devices
         try:
             planned[record.deployment.deployment_id] = planned_setup(
                 record.deployment, row, visible
@@ -112,7 +115,7 @@ def _of_trials(run: Run, device: str | None) -> RunMeasured:
         except InputError as error:
             reasons[str(error)] = None
             continue
-        sources[f"{row}, {'as given' if found is None or device else found.source}"] = None
+        sources[f"{row}, {found.source}"] = None
     figures = tuple(
         figure
         for summary in run.trials

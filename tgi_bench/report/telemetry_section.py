@@ -15,6 +15,8 @@ from tgi_bench.estimate.model import model_shape
 from tgi_bench.estimate.roofline import generate_time_s
 from tgi_bench.estimate.setup import Setup
 from tgi_bench.plan.plan import BatchTrial, Deployment
+from tgi_bench.report.estimated_devices import row_of
+from tgi_bench.report.estimated_setups import planned_setup
 from tgi_bench.report.table import Table, markdown
 from tgi_bench.report.words import UNDEFINED
 
@@ -112,12 +114,22 @@ def _expected(run: Run, trial_id: str, devices: DeviceFigures) -> Expected | Non
     if trial is None or devices.kind is not DeviceKind.GPU:
         return None
     deployment = run.plan.deployment(trial.deployment_id)
-    if not _is(deployment.embedded.accelerator, devices.names):
+    name = _row(deployment, devices.names)
+    if name is None or not _is(name, devices.names):
         return None
     try:
-        return _estimated(_setup(deployment), trial)
+        return _estimated(_setup(deployment, name), trial)
     except InputError:
         return None  # a model outside the table, or a quantization: `plan` says which
+
+
+def _row(deployment: Deployment, devices: Sequence[str]) -> str | None:
+    """The accelerator that is estimated: the experiment's, or where the embedded server ran the
+    model itself that of the devices; None where these are of no row or of several."""
+    if deployment.planned_accelerator is not None:
+        return deployment.planned_accelerator
+    rows = {row_of(device) for device in devices}
+    return rows.pop() if len(rows) == 1 else None
 
 
 def _is(name: str, devices: Sequence[str]) -> bool:
@@ -139,11 +151,13 @@ def _words(name: str) -> list[str]:
     return name.upper().replace("-", " ").split()
 
 
-def _setup(deployment: Deployment) -> Setup:
+def _setup(deployment: Deployment, row: str) -> Setup:
+    if deployment.planned_accelerator is None:
+        return planned_setup(deployment, row).setup
     dtype = deployment.argument("dtype")
     return Setup(
         model=model_shape(deployment.model),
-        accelerator=accelerator(deployment.embedded.accelerator),
+        accelerator=accelerator(row),
         num_shard=deployment.num_shard,
         quantize=deployment.quantize,
         dtype=dtype if isinstance(dtype, str) else "float16",
@@ -208,9 +222,13 @@ def _estimate(run: Run, sampled: Sequence[TelemetrySummary]) -> Iterator[str]:
     gpus = dict.fromkeys(d.names for s in sampled for d in s.devices if d.kind is DeviceKind.GPU)
     ids = {t.trial.trial_id: t.trial.deployment_id for t in run.trials}
     used = {ids[s.trial_id] for s in sampled if s.trial_id in ids}
-    named = dict.fromkeys(run.plan.deployment(i).embedded.accelerator for i in sorted(used))
+    deployments = [run.plan.deployment(i) for i in sorted(used)]
+    every = [name for names in gpus for name in names]
+    named = dict.fromkeys(_row(deployment, every) for deployment in deployments)
     for name in named if gpus else ():
-        if all(_is(name, names) for names in gpus):
+        if name is None:
+            yield f"no estimate: {', '.join(dict.fromkeys(every))}: no one row of the accelerators"
+        elif all(_is(name, names) for names in gpus):
             yield (
                 f"the estimate is of the {name}: at most its rated power for all of the estimated "
                 "time"

@@ -120,6 +120,8 @@ def _simulation(run: Run, record: DeploymentRecord) -> str:
         named = f"model {known_model(run) or NOT_KNOWN}"
         return f"- {named}, as its server says of itself, {version}\n"
     embedded, host = deployment.embedded, deployment.host
+    planned = deployment.planned_accelerator
+    on = "" if planned is None else f" on {planned}"
     visible = host.visible_devices if isinstance(host, SimulatedOptions) else 1
     split = (
         f"; with num_shard 1 its layers are held in turn by {visible} devices"
@@ -127,7 +129,7 @@ def _simulation(run: Run, record: DeploymentRecord) -> str:
         else ""
     )
     return (
-        f"- model {deployment.model} on {embedded.accelerator}, engine `{embedded.engine}`, "
+        f"- model {deployment.model}{on}, engine `{embedded.engine}`, "
         f"{version}{split}\n"
     )
 

@@ -54,6 +54,9 @@ def server_info(at: Deployment) -> dict[str, object]:
     }
     if at.config.engine.simulated:
         told["simulated"] = True
+    else:
+        # No version's /info lacks it here: `auto` says nothing of where the model came to run.
+        told["model_device_type"] = at.info.device_type
     if at.behaviour.info_names_limits:
         told |= {
             "model_dtype": at.info.dtype,

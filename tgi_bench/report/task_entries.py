@@ -101,7 +101,7 @@ def _generate_entry(
         batch_size=figures.batch_size,
         prompt_tokens=task.prompt_tokens,
         new_tokens=task.new_tokens,
-        runs=_runs(run),
+        runs=_generate_runs(run),
         end=end,
         values=values,
     )
@@ -167,6 +167,11 @@ def end_of(figures: TaskFigures) -> TrialEnd | None:
     if figures.end is not None and figures.end.outcome in _OUT_OF_MEMORY:
         return TrialEnd(Outcome.OUT_OF_MEMORY, figures.end.reason)
     return None
+
+
+def _generate_runs(run: Run) -> int:
+    """The fewest of any generate trial, which alone are in that layout."""
+    return min(t.trial.runs for t in run.tasks if isinstance(t.trial.task, GenerateTask))
 
 
 def _runs(run: Run) -> int:

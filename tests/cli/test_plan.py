@@ -175,3 +175,28 @@ def test_no_figure_is_cropped_on_a_terminal_of_80_columns(
     said = lines(tgi_bench, tmp_path, *settings)
     assert "\u2026" not in "".join(said)
     assert any("NO: memory" in line for line in said)
+
+
+REAL = """\
+experiment: real
+model: bigscience/bloomz-1b1
+server: {launcher: embedded, version: 3.3.7, embedded: {engine: transformers, device: cpu}}
+batches: {sequence_length: 16, decode_length: 4, batch_size: [1], runs: 1}
+"""
+
+
+def test_a_model_that_runs_here_is_estimated_for_no_accelerator(
+    tgi_bench: CommandLine, tmp_path: Path
+) -> None:
+    file = tmp_path / "real.yaml"
+    file.write_text(REAL, encoding="utf-8")
+    said = tgi_bench("plan", file)
+    assert said.code == 0, said
+    assert "embedded (transformers, device cpu)" in said.stdout
+    assert "A100" not in said.stdout
+    assert "estimated for" not in said.stdout
+    why = "no estimate: the engine `transformers` runs the model on this machine's own device"
+    assert why in said.stdout
+    refused = tgi_bench("plan", file, "--set", "server.embedded.accelerator=H100-SXM")
+    assert refused.code == 2
+    assert "is read by the engine `simulated` only, not `transformers`" in refused.stderr

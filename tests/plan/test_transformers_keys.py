@@ -28,7 +28,12 @@ def deployment(embedded: str) -> Deployment:
 
 def words_of(embedded: str) -> tuple[str, ...]:
     words = command_of(deployment(embedded), Path("/tmp/s/shard"), 4321)
-    return words[words.index("--accelerator") + 2 : words.index("--model-id")]
+    # The accelerator is one that is simulated: a model that runs is started without it.
+    first = words.index("--engine") + 2
+    if deployment(embedded).simulated:
+        assert words[first] == "--accelerator"
+        first += 2
+    return words[first : words.index("--model-id")]
 
 
 def test_the_simulated_engine_has_no_options() -> None:
@@ -67,9 +72,31 @@ def test_options_reach_the_command_line() -> None:
         ("engine: torch", "server.embedded.engine: must be one of simulated, transformers"),
         ("engine: transformers, device: tpu", "server.embedded.device: must be one of auto, cpu"),
         ("engine: transformers, weights_seed: -1", "server.embedded.weights_seed"),
+        (
+            "engine: transformers, accelerator: A100-40GB-SXM",
+            "server.embedded.accelerator: is read by the engine `simulated` only, not `transform",
+        ),
+        ("engine: transformers, calibration: null", "server.embedded.calibration: is read by"),
+        ("engine: transformers, visible_devices: 2", "server.embedded.visible_devices: is read"),
+        ("device: cpu", "server.embedded.device: is read by the engine `transformers` only, not"),
+        ("random_weights: true", "server.embedded.random_weights: is read by the engine"),
+        ("engine: simulated, weights_seed: 0", "server.embedded.weights_seed: is read by the eng"),
+        ("layer_split: false", "server.embedded.layer_split: is read by the engine"),
     ],
 )
 def test_what_is_refused(said: str, message: str) -> None:
     with pytest.raises(ExperimentError) as caught:
         deployment(said)
     assert message in str(caught.value)
+
+
+def test_no_accelerator_is_planned_of_a_model_that_runs() -> None:
+    assert deployment("engine: transformers").planned_accelerator is None
+    assert deployment("accelerator: H100-SXM").planned_accelerator == "H100-SXM"
+
+
+def test_other_launchers_read_the_accelerator_beside_any_engine() -> None:
+    """`plan` estimates for it, and the engine is then nobody's."""
+    text = TEXT % "engine: transformers, accelerator: H100-SXM"
+    made = load_plan(text.replace("launcher: embedded", "launcher: process"), "real.yaml")[1]
+    assert made.deployments[0].planned_accelerator == "H100-SXM"

@@ -128,10 +128,7 @@ def _simulation(run: Run, record: DeploymentRecord) -> str:
         if visible > 1
         else ""
     )
-    return (
-        f"- model {deployment.model}{on}, engine `{embedded.engine}`, "
-        f"{version}{split}\n"
-    )
+    return f"- model {deployment.model}{on}, engine `{embedded.engine}`, {version}{split}\n"
 
 
 def environment(run: Run) -> str:

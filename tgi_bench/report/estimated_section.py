@@ -275,7 +275,7 @@ def summary_section(run: Run) -> str:
     """For the page that a reader opens first: a row for each num_shard and step."""
     found = comparisons(run)
     if not found.rows:
-        return ""
+        return _none_of_own_device(run, found)
     groups: dict[tuple[int, str], list[Compared]] = {}
     for row in found.rows:
         key = (row.measured.setup.num_shard, PHASES[row.measured.phase])
@@ -326,3 +326,11 @@ def _mean_error(group: Sequence[Compared], choice: _Choice) -> str:
         if error is not None:
             errors.append(abs(error))
     return f"{mean(errors):.1%}" if errors else UNDEFINED
+
+
+def _none_of_own_device(run: Run, found: Comparisons) -> str:
+    """Why batches of the engine `transformers` have no estimate; empty of other runs."""
+    if not run.trials or all(d.deployment.planned_accelerator is not None for d in run.deployments):
+        return ""
+    why = "".join(f"Not estimated: {reason}.\n" for reason in found.reasons)
+    return f"# {title(found)}\n\n{why}" if why else ""

@@ -48,7 +48,7 @@ def one_of(what: str, values: Sequence[str], layout: str) -> str:
     if len(distinct) > 1:
         raise InputError(
             f"the layout {layout} compares runs of one {what}, and these differ: "
-            f"{'; '.join(distinct)}"
+            f"{'; '.join(distinct)}. Give each an experiment of its own"
         )
     return distinct[0]
 

@@ -128,3 +128,10 @@ def test_tail(tmp_path: Path) -> None:
     assert lines.tail(2) == ("b\ufffd", "c")
     assert lines.tail(0) == ()
     assert LogFile(tmp_path / "none", 0).lines() == ()
+
+
+def test_the_model_that_an_engine_loaded() -> None:
+    said = "LlamaForCausalLM: 82101120 parameters, float32 weights, sdpa attention, on cpu; torch 2"
+    lines = ["INFO text_generation_launcher: Listening", f"INFO x: Model {said} rank=0"]
+    assert log.model_loaded(lines) == said
+    assert log.model_loaded(lines[:1]) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tgi_bench.launch.log import arguments_in_effect, capacity_tokens, is_padded
+from tgi_bench.launch.log import arguments_in_effect, capacity_tokens, is_padded, model_loaded
 from tgi_bench.launch.questions import (
     CAPACITY_METRIC,
     capacity_of,
@@ -41,6 +41,8 @@ def facts_of(start: Started, redactor: Redactor) -> ServerFacts:
     capacity, source = _capacity(start) if is_tgi else (None, "")
     arguments = arguments_in_effect(start.lines) if is_tgi else None
     said = said_details(info, served_model(start.url, start.api_key))
+    model = model_loaded(start.lines)
+    loaded = () if model is None else (("Model in effect", model),)
     return ServerFacts(
         command=tuple(redactor.text(word) for word in start.command),
         arguments=None if arguments is None else redactor.pairs(arguments),
@@ -49,7 +51,7 @@ def facts_of(start: Started, redactor: Redactor) -> ServerFacts:
         capacity_source=source,
         simulated=info.simulated,
         ready_ns=start.ready_ns,
-        details=redactor.pairs((*start.details, *said)),
+        details=redactor.pairs((*start.details, *loaded, *said)),
     )
 
 

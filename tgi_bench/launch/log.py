@@ -16,6 +16,7 @@ from tgi_bench.launch.args_line import parse_args
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _NO_CAPACITY = "Model does not support automatic max batch total tokens"
 _CAPACITY = re.compile(r"Setting max batch total tokens to (\d{1,18})\b")
+_MODEL = re.compile(r"\bModel (\w+: \d+ parameters, .*?)(?: rank=\d+)?$")
 _LISTENING = re.compile(r"\bListening on (?:http://)?([A-Za-z0-9.\[\]:-]+:\d{1,5})\b")
 _SENTENCE_CHARACTERS = 300
 _LINES_SEARCHED = 400
@@ -108,6 +109,12 @@ def capacity_tokens(lines: Sequence[str]) -> int | None:
         elif match := _CAPACITY.search(message):
             capacity, padded = (None if padded else int(match[1])), False
     return capacity
+
+
+def model_loaded(lines: Sequence[str]) -> str | None:
+    """What the embedded server's engine `transformers` says of its model; None: no such line."""
+    found = (match for text in messages(lines) if (match := _MODEL.search(text)) is not None)
+    return next((match[1] for match in found), None)
 
 
 def is_padded(lines: Sequence[str]) -> bool:

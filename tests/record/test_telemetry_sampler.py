@@ -303,8 +303,7 @@ def test_a_real_device_uses_energy() -> None:
         seen = sampling.end()
     finally:
         sampling.stop()
-    if seen.absent:
-        pytest.skip(seen.absent)
+    assert seen.absent == ""  # there is something to sample, or this test were skipped
     for device in seen.devices:
         samples = [sample for sample in seen.samples if sample.device == device.index]
         counts = [s.energy_mj for s in samples if s.energy_mj is not None]

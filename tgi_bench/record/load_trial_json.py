@@ -1,7 +1,6 @@
 """A LoadTrial as JSON text, and back to an equal one.
 
-Each value of a union carries its `kind`; every other field has the name that it has in
-`tgi_bench.plan.load_trial`.
+Its fields are those of `tgi_bench.plan.load_trial_fields`.
 """
 
 from __future__ import annotations
@@ -36,6 +35,7 @@ from tgi_bench.plan.load_trial import (
     Workload,
     WorkloadFile,
 )
+from tgi_bench.plan.load_trial_fields import arrivals_fields, workload_fields
 from tgi_bench.plan.sampling import Sampling
 
 
@@ -43,8 +43,8 @@ def encode(trial: LoadTrial) -> str:
     """One line of JSON; the same trial gives the same text."""
     said = {
         **asdict(trial),
-        "workload": _workload_said(trial.workload),
-        "arrivals": _arrivals_said(trial.arrivals),
+        "workload": workload_fields(trial.workload),
+        "arrivals": arrivals_fields(trial.arrivals),
     }
     return json.dumps(said, ensure_ascii=False, separators=(",", ":"))
 
@@ -55,44 +55,6 @@ def decode(text: str) -> LoadTrial:
         return _trial(json.loads(text))
     except (KeyError, AttributeError) as error:
         raise ValueError(f"a load trial is not as it was written: {error!r}") from error
-
-
-def _workload_said(workload: Workload) -> dict[str, Any]:
-    turns = workload.turns
-    return {
-        **asdict(workload),
-        "prompt": None if workload.prompt is None else _length_said(workload.prompt),
-        "output": None if workload.output is None else _length_said(workload.output),
-        "turns": None
-        if turns is None
-        else {"count": _length_said(turns.count), "think_ns": turns.think_ns},
-    }
-
-
-def _length_said(length: Length) -> dict[str, Any]:
-    match length:
-        case Fixed():
-            kind = "fixed"
-        case Uniform():
-            kind = "uniform"
-        case Normal():
-            kind = "normal"
-        case LogNormal():
-            kind = "lognormal"
-        case Empirical():
-            kind = "empirical"
-    return {"kind": kind, **asdict(length)}
-
-
-def _arrivals_said(arrivals: Arrivals) -> dict[str, Any]:
-    match arrivals:
-        case ClosedLoop():
-            kind = "closed_loop"
-        case OpenLoop():
-            kind = "open_loop"
-        case TraceTimes():
-            kind = "trace_times"
-    return {"kind": kind, **asdict(arrivals)}
 
 
 def _trial(said: dict[str, Any]) -> LoadTrial:

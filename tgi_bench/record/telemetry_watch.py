@@ -105,7 +105,7 @@ class TelemetryWatch:
             self._sampling.begin()
         try:
             yield
-        except Exception:
+        except Exception:  # not KeyboardInterrupt; it goes on up once what was seen is kept
             self._record((store, trial_id, attempt), began)
             raise
         self._record((store, trial_id, attempt), began)

@@ -14,19 +14,8 @@ from tgi_bench.analysis.load_run import (
 )
 from tgi_bench.analysis.run import Run
 from tgi_bench.observation import ClientFacts, ClientFloor
-from tgi_bench.plan.load_trial import (
-    Arrivals,
-    ClosedLoop,
-    Empirical,
-    Fixed,
-    Length,
-    LoadTrial,
-    LogNormal,
-    Normal,
-    OpenLoop,
-    TraceTimes,
-    Uniform,
-)
+from tgi_bench.plan.load_trial import LoadTrial
+from tgi_bench.plan.load_trial_fields import arrivals_fields, arrivals_kind, workload_fields
 from tgi_bench.report.load_words import metrics, success
 from tgi_bench.report.table import Table, csv_text
 from tgi_bench.report.words import NOT_FINISHED, known_num_shard
@@ -80,7 +69,7 @@ def _rows(run: Run, load: LoadSummary) -> tuple[tuple[str, ...], ...]:
         trial.trial_id,
         _text(known_num_shard(deployment)),
         deployment.quantize or "",
-        _kind(trial.arrivals),
+        arrivals_kind(trial.arrivals),
         NOT_FINISHED.replace(" ", "_") if load.end is None else load.end.outcome.value,
     )
     if not load.stages:
@@ -158,18 +147,11 @@ def load(summary: LoadSummary) -> Json:
 
 
 def _asked(trial: LoadTrial) -> Json:
-    workload, turns = trial.workload, trial.workload.turns
-    drawn: Json = None if turns is None else {**asdict(turns), "count": _length(turns.count)}
     return {
         "api": trial.spoken.value,
         "stream": trial.stream,
-        "workload": {
-            **asdict(workload),
-            "prompt": _length(workload.prompt),
-            "output": _length(workload.output),
-            "turns": drawn,
-        },
-        "arrivals": {"kind": _kind(trial.arrivals), **asdict(trial.arrivals)},
+        "workload": workload_fields(trial.workload),
+        "arrivals": arrivals_fields(trial.arrivals),
         "extent": asdict(trial.extent),
         "slos": [asdict(slo) for slo in trial.slos],
         "find": None if trial.find is None else asdict(trial.find),
@@ -179,33 +161,6 @@ def _asked(trial: LoadTrial) -> Json:
         "workers": trial.workers,
         "tokenizer": trial.tokenizer,
     }
-
-
-def _length(length: Length | None) -> Json:
-    match length:
-        case None:
-            return None
-        case Fixed():
-            kind = "fixed"
-        case Uniform():
-            kind = "uniform"
-        case Normal():
-            kind = "normal"
-        case LogNormal():
-            kind = "lognormal"
-        case Empirical():
-            kind = "empirical"
-    return {"kind": kind, **asdict(length)}
-
-
-def _kind(arrivals: Arrivals) -> str:
-    match arrivals:
-        case ClosedLoop():
-            return "closed_loop"
-        case OpenLoop():
-            return "open_loop"
-        case TraceTimes():
-            return "trace_times"
 
 
 def _search(found: Found | None) -> Json:

@@ -16,7 +16,8 @@ from tgi_bench.analysis.load_run import (
 )
 from tgi_bench.analysis.load_summary import summarise_stage
 from tgi_bench.analysis.load_verdict import load_checks
-from tgi_bench.analysis.run import Check, CheckStatus, Origin
+from tgi_bench.analysis.rules import Check, CheckStatus
+from tgi_bench.analysis.run import Origin
 from tgi_bench.analysis.verdict import judge
 from tgi_bench.observation import ClientFacts, ClientFloor, Outcome, RequestOutcome, TrialEnd
 from tgi_bench.plan.load_trial import (

@@ -149,7 +149,7 @@ def test_what_makes_a_run_invalid() -> None:
     assert "no trial has figures" in _one([s.failed_run(s.MEMORY)], s.MEMORY)["no trial failed"]
     assert "ValueError: no" in _one([s.failed_run(s.FAILED)], s.FAILED)["no trial failed"]
     few = _one(good[:3])
-    assert few["at least 3 runs"] == "bf16/generate-p4-n3-b1 (2)"
+    assert few["at least 3 runs"] == "1 of 1 batch sizes: bf16/generate-p4-n3-b1 (2)"
     assert "2 of 3 runs" in few["every run has the asked output length"]
     short = _one([*good[:3], s.task_run(3, [6, 2])])
     assert short.keys() == {"every run has the asked output length"}

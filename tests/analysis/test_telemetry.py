@@ -8,7 +8,8 @@ import pytest
 
 from tests.analysis.samples import deployment, plan, summary, trial
 from tests.analysis.samples import observed as observed_steps
-from tgi_bench.analysis.run import Check, CheckStatus, Origin
+from tgi_bench.analysis.rules import Check, CheckStatus
+from tgi_bench.analysis.run import Origin
 from tgi_bench.analysis.telemetry import (
     TELEMETRY_DEFINITIONS,
     Measured,
@@ -216,7 +217,7 @@ def test_what_was_not_measured_fails_no_check() -> None:
         assert "not measured" not in check.finding
     samples = [at(0.1 * i, energy_j=i) for i in range(11)]
     for check in telemetry_checks([figures(seen(*samples, devices=(device(0, CPU),)), (0, 1))]):
-        assert check.finding == "not checked: not measured: no GPU was sampled"
+        assert check.finding == "not measured: no GPU was sampled"
     assert telemetry_checks([]) == ()
 
 

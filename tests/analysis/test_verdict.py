@@ -7,15 +7,8 @@ import pytest
 
 from tests.analysis.samples import OK, deployment, ended, facts, plan, record, summary, trial
 from tgi_bench.analysis.arguments import differences, same
-from tgi_bench.analysis.run import (
-    NOT_CHECKED,
-    Check,
-    CheckStatus,
-    DeploymentRecord,
-    Origin,
-    TrialSummary,
-    Verdict,
-)
+from tgi_bench.analysis.rules import CheckStatus, Failing, Verdict, failed, passed, unmade
+from tgi_bench.analysis.run import DeploymentRecord, Origin, TrialSummary
 from tgi_bench.analysis.summary import summarise_published
 from tgi_bench.analysis.verdict import judge
 from tgi_bench.observation import Outcome, PublishedFigures
@@ -35,14 +28,14 @@ def judged(
     return judge(PLAN, Origin.SIMULATED, records, summaries, finished)
 
 
-def failed(verdict: Verdict) -> list[str]:
+def names_failed(verdict: Verdict) -> list[str]:
     return [c.name for c in verdict.checks if not c.passed]
 
 
 def test_a_good_run_is_valid() -> None:
     verdict = judged()
     assert verdict.word == "VALID"
-    assert failed(verdict) == []
+    assert names_failed(verdict) == []
     assert all(c.finding and not c.remedy for c in verdict.checks)
     assert all(c.made for c in verdict.checks)
 
@@ -114,7 +107,7 @@ def test_a_spread_of_runs_over_a_quarter_fails() -> None:
     figures = FINE.decode_total
     assert figures is not None
     wide = replace(figures, latency=replace(figures.latency, highest=figures.latency.mean * 1.3))
-    assert failed(judged((replace(FINE, decode_total=wide),))) == [
+    assert names_failed(judged((replace(FINE, decode_total=wide),))) == [
         "runs of a trial agree within 25%"
     ]
 
@@ -134,8 +127,8 @@ def test_running_out_of_memory_is_a_result() -> None:
 
 
 def test_an_unfinished_run_is_invalid() -> None:
-    assert failed(judged(finished=False)) == ["every trial ended"]
-    assert failed(judged(summaries=())) == ["every trial ended", "no trial failed"]
+    assert names_failed(judged(finished=False)) == ["every trial ended"]
+    assert names_failed(judged(summaries=())) == ["every trial ended", "no trial failed"]
 
 
 def test_a_run_in_which_nothing_was_run() -> None:
@@ -188,15 +181,26 @@ def test_what_the_launcher_chose_is_named() -> None:
 
 
 def test_the_status_of_a_check() -> None:
-    assert Check("a", True, "3 of 3", "").status is CheckStatus.PASSED
-    assert Check("a", False, "2 of 3", "more").status is CheckStatus.FAILED
-    assert Check("a", True, f"{NOT_CHECKED}none said", "").status is CheckStatus.NOT_CHECKED
+    assert passed("a", "3 of 3").status is CheckStatus.PASSED
+    assert failed("a", "2 of 3", "more").status is CheckStatus.FAILED
+    assert unmade("a", "none said").status is CheckStatus.NOT_CHECKED
+
+
+def test_what_speaks_against_a_trial() -> None:
+    of_trial = failed("a", "b", "c", (Failing("t1", "t1", "d1", "x"),))
+    of_server = failed("b", "b", "c", (Failing("d1", None, "d1", "x"),))
+    of_run = failed("c", "b", "c")
+    verdict = Verdict((of_trial, of_server, of_run, passed("d", "fine")))
+    assert verdict.against("t1", "d1") == (of_trial, of_server, of_run)
+    assert verdict.against("t2", "d1") == (of_server, of_run)
+    assert verdict.against("t2", "d2") == (of_run,)
 
 
 def test_another_version_or_argument_is_found() -> None:
     other = record(SERVER, version="2.4.1-dev0")
     (check,) = [c for c in judged(records=(other,)).checks if not c.passed]
-    assert check.finding == "num_shard-2+quantize-none is 2.4.1-dev0, planned was 2.4.0"
+    named = "num_shard-2+quantize-none (2.4.1-dev0, planned was 2.4.0)"
+    assert check.finding == f"1 of 1 deployments: {named}"
     assert check.remedy == "say the right one in server.version"
     printed = dict(facts(SERVER).arguments or ())
     printed["quantize"] = "Some(Gptq)"
@@ -212,8 +216,8 @@ def test_a_server_that_says_nothing_is_not_checked() -> None:
     silent = DeploymentRecord(SERVER, None, "it did not start")
     verdict = judged(records=(silent,))
     assert [c.finding for c in verdict.checks[-2:]] == [
-        "not checked: no server printed its arguments",
-        "not checked: no server said its version",
+        "no server printed its arguments",
+        "no server said its version",
     ]
 
 

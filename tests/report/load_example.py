@@ -16,7 +16,8 @@ from tgi_bench.analysis.load_run import (
     StageSummary,
     Window,
 )
-from tgi_bench.analysis.run import Check, DeploymentRecord, Origin, Run, Verdict
+from tgi_bench.analysis.rules import Verdict, failed, passed
+from tgi_bench.analysis.run import DeploymentRecord, Origin, Run
 from tgi_bench.observation import (
     ClientFacts,
     ClientFloor,
@@ -251,8 +252,8 @@ def run_of(
         plan([s.deployment for s in servers], []), load_trials=tuple(s.trial for s in loads)
     )
     checks = (
-        Check("every trial ended", True, f"{len(loads)} of {len(loads)}", ""),
-        Check("no request was dropped", False, "1 of 240", "raise load.max_in_flight"),
+        passed("every trial ended", f"{len(loads)} of {len(loads)}"),
+        failed("no request was dropped", "1 of 240", "raise load.max_in_flight"),
     )
     return Run(
         run_id="20260101T000000Z-dddddd",

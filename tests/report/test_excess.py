@@ -8,7 +8,8 @@ import pytest
 
 from tests.analysis.samples import deployment, facts, plan, summary, trial
 from tests.report.example import published_run, simulated_run
-from tgi_bench.analysis.run import Check, DeploymentRecord, Origin, Run, Verdict
+from tgi_bench.analysis.rules import Verdict, failed
+from tgi_bench.analysis.run import DeploymentRecord, Origin, Run
 from tgi_bench.analysis.verdict import CLIENT_SHARE
 from tgi_bench.estimate.accelerator import accelerator
 from tgi_bench.estimate.model import model_shape
@@ -106,7 +107,7 @@ def test_ranks_and_cores() -> None:
 
 
 def test_the_remedy_for_the_clients_share_names_ranks_and_cores() -> None:
-    check = Check(CLIENT_SHARE, False, "1 of 1 trials: a (30.0%)", "raise batches.batch_size")
+    check = failed(CLIENT_SHARE, "1 of 1 trials: a (30.0%)", "raise batches.batch_size")
     run = replace(simulated_run(), verdict=Verdict((check,)))
     shared = "up to 2 simulated ranks share this machine's 2 cores"
     assert f"Remedy: raise batches.batch_size: {shared}.\n" in documents(run)["report.md"]

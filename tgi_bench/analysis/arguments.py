@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
-from tgi_bench.analysis.run import NOT_CHECKED, Check, DeploymentRecord
+from tgi_bench.analysis.rules import Check, Rule, Seen, apply
+from tgi_bench.analysis.run import DeploymentRecord
 from tgi_bench.plan.launcher_args import arguments_of, parse_version
 from tgi_bench.plan.plan import ArgumentValue, Deployment, Engine
 
@@ -20,24 +22,25 @@ _RENAMED = {
 
 def check_arguments(deployments: Sequence[DeploymentRecord]) -> Check:
     """What each server printed as its `Args` against what was requested of it."""
-    name = "arguments in effect are those requested"
+    return apply(replace(ARGUMENTS, well=lambda _: _as_printed(deployments)), deployments)
+
+
+def _arguments(record: DeploymentRecord) -> Seen | None:
+    if record.facts is None or record.facts.arguments is None:
+        return None
+    wrong = differences(record.deployment, record.facts.arguments)
+    return Seen(bool(wrong), len(wrong), "; ".join(wrong))
+
+
+def _as_printed(deployments: Sequence[DeploymentRecord]) -> str:
     printed = [
         (d.deployment, d.facts.arguments)
         for d in deployments
         if d.facts is not None and d.facts.arguments is not None
     ]
-    if not printed:
-        return Check(name, True, f"{NOT_CHECKED}no server printed its arguments", "")
-    wrong = [f"{d.deployment_id}: {text}" for d, args in printed for text in differences(d, args)]
-    if wrong:
-        remedy = (
-            "unset environment variables that stand for launcher arguments, or make the "
-            "experiment's server.constant say what the server runs with"
-        )
-        return Check(name, False, "; ".join(wrong), remedy)
     found = f"as printed by {len(printed)} server{'' if len(printed) == 1 else 's'}"
     chosen = dict.fromkeys(text for d, args in printed for text in chosen_by_launcher(d, args))
-    return Check(name, True, "; ".join((found, *chosen)), "")
+    return "; ".join((found, *chosen))
 
 
 def chosen_by_launcher(
@@ -116,27 +119,44 @@ def _letters(text: str) -> str:
 
 def check_version(deployments: Sequence[DeploymentRecord]) -> Check:
     """The version that each server reports against the planned one."""
-    name = "the server's version is the planned one"
-    said = [
-        (d.deployment, d.facts.version)
-        for d in deployments
-        if d.facts is not None and d.facts.version is not None and d.deployment.engine is Engine.TGI
-    ]
-    if not said:
-        return Check(name, True, f"{NOT_CHECKED}no server said its version", "")
-    wrong = [
-        f"{d.deployment_id} is {version}, planned was {d.tgi_version}"
-        + (" (assumed)" if d.version_assumed else "")
-        for d, version in said
-        if not _equal_versions(version, d.tgi_version)
-    ]
-    if wrong:
-        return Check(name, False, "; ".join(wrong), "say the right one in server.version")
-    versions = ", ".join(sorted({v for _, v in said}))
-    at = f"{len(said)} server{'' if len(said) == 1 else 's'}"
-    return Check(name, True, f"{versions} at {at}", "")
+    versions = sorted({v for d in deployments if (v := _said_version(d)) is not None})
+    count = sum(_said_version(d) is not None for d in deployments)
+    text = f"{', '.join(versions)} at {count} server{'' if count == 1 else 's'}"
+    return apply(replace(VERSION, well=lambda _: text), deployments)
+
+
+def _version(record: DeploymentRecord) -> Seen | None:
+    said, planned = _said_version(record), record.deployment.tgi_version
+    if said is None:
+        return None
+    assumed = " (assumed)" if record.deployment.version_assumed else ""
+    return Seen(not _equal_versions(said, planned), 1, f"{said}, planned was {planned}{assumed}")
+
+
+def _said_version(record: DeploymentRecord) -> str | None:
+    """Of text-generation-inference."""
+    if record.facts is None or record.deployment.engine is not Engine.TGI:
+        return None
+    return record.facts.version
 
 
 def _equal_versions(said: str, planned: str) -> bool:
     """Equal up to a suffix such as "-dev0" or "-native"."""
     return said.partition("-")[0] == str(parse_version(planned))
+
+
+ARGUMENTS = Rule(
+    "arguments in effect are those requested",
+    _arguments,
+    "no server printed its arguments",
+    "unset environment variables that stand for launcher arguments, or make the experiment's "
+    "server.constant say what the server runs with",
+    rows="deployments",
+)
+VERSION = Rule(
+    "the server's version is the planned one",
+    _version,
+    "no server said its version",
+    "say the right one in server.version",
+    rows="deployments",
+)

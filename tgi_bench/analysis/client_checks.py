@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tgi_bench.analysis.load_metrics import closed_loop
-from tgi_bench.analysis.load_rows import LoadRow, Rule, Seen, apply, time_text
+from tgi_bench.analysis.load_rows import LoadRow, time_text
 from tgi_bench.analysis.load_run import LoadDistribution
-from tgi_bench.analysis.run import Check
+from tgi_bench.analysis.rules import Check, Rule, Seen, apply
 from tgi_bench.observation import ClientFloor
 from tgi_bench.plan.load_trial import OTHER_CPU
 
@@ -32,7 +32,7 @@ _OWN_ERROR_REMEDY = (
 
 def client_checks(rows: Sequence[LoadRow], floors: Sequence[ClientFloor]) -> tuple[Check, ...]:
     """Every check of the client, over these stages."""
-    own_error = Rule(
+    own_error: Rule[LoadRow] = Rule(
         _OWN_ERROR,
         lambda row: _own_error(row, floors),
         "no error of such a client was measured beside this run",

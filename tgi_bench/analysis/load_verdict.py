@@ -16,17 +16,9 @@ from tgi_bench.analysis.load_metrics import (
     figure_of,
     split_metric,
 )
-from tgi_bench.analysis.load_rows import (
-    LoadRow,
-    Rule,
-    Seen,
-    apply,
-    listed,
-    load_rows,
-    time_text,
-)
+from tgi_bench.analysis.load_rows import LoadRow, load_rows, time_text
 from tgi_bench.analysis.load_run import Figure, LoadSummary
-from tgi_bench.analysis.run import Check
+from tgi_bench.analysis.rules import Check, Failing, Rule, Seen, apply, failed, listed, passed
 from tgi_bench.observation import ClientFloor, LoadPart, RequestOutcome
 from tgi_bench.plan.load_trial import SUCCESS, FileKind, OpenLoop, Process, Workload
 
@@ -265,17 +257,19 @@ def _searches(loads: Sequence[LoadSummary]) -> Check:
     bad = []
     for load in loads:
         found = load.found
+        trial_id, of = load.trial.trial_id, load.trial.deployment_id
         if found is None or not found.done:
-            bad.append(f"{load.trial.trial_id} (cut off)")
+            bad.append(Failing(trial_id, trial_id, of, "cut off"))
         elif found.value is not None and found.high is None:
-            bad.append(f"{load.trial.trial_id} ({found.value:g}, the highest allowed, met them)")
+            text = f"{found.value:g}, the highest allowed, met them"
+            bad.append(Failing(trial_id, trial_id, of, text))
     if bad:
         remedy = (
             "raise load.find's highest where it met every SLO; go on with "
             "the same command and --resume where the search was cut off"
         )
-        return Check(name, False, listed(bad), remedy)
-    return Check(name, True, f"bracketed in {len(loads)}", "")
+        return failed(name, listed([f"{b.name} ({b.text})" for b in bad]), remedy, tuple(bad))
+    return passed(name, f"bracketed in {len(loads)}")
 
 
 ANSWERED = Rule(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tgi_bench.analysis.load_rows import listed, unchecked
-from tgi_bench.analysis.run import Check, Verdict
+from tgi_bench.analysis.rules import Check, Verdict, failed, listed, passed, unmade
 from tgi_bench.analysis.verdict import LEAST_RUNS, MOST_SPREAD
 from tgi_bench.observation import Outcome, PublishedEntry, PublishedMetric
 
@@ -30,11 +29,11 @@ def _figures(entries: Entries) -> Check:
     name = "the table has figures"
     count = sum(len(entry.values) for entry in entries)
     if not count:
-        return Check(name, False, "no entry has a figure", "import the whole table")
+        return failed(name, "no entry has a figure", "import the whole table")
     memory = sum(e.end is not None and e.end.outcome is Outcome.OUT_OF_MEMORY for e in entries)
     blank = sum(e.end is None for e in entries)
     finding = f"{count} in {len(entries)} entries; {memory} out of memory, {blank} left blank"
-    return Check(name, True, finding, "")
+    return passed(name, finding)
 
 
 def _as_printed(entries: Entries) -> Check:
@@ -42,33 +41,33 @@ def _as_printed(entries: Entries) -> Check:
     count = sum(len(entry.values) for entry in entries)
     reasons = [value.reason for entry in entries for value in entry.values if value.reason]
     if not reasons:
-        return Check(name, True, f"all {count} as printed", "")
+        return passed(name, f"all {count} as printed")
     finding = f"{len(reasons)} of {count} figures are corrected or in doubt"
     remedy = "use the figures of this report, not the printed ones, and read the reasons"
-    return Check(name, False, finding, remedy)
+    return failed(name, finding, remedy)
 
 
 def _configurations(entries: Entries) -> Check:
     name = "configurations are as stated"
     doubted = [entry.entry_id for entry in entries if entry.doubts and entry.values]
     if not doubted:
-        return Check(name, True, "nothing speaks against them", "")
+        return passed(name, "nothing speaks against them")
     remedy = "read the doubts before these entries are compared with others"
-    return Check(name, False, f"{len(doubted)} in doubt: {listed(doubted)}", remedy)
+    return failed(name, f"{len(doubted)} in doubt: {listed(doubted)}", remedy)
 
 
 def _runs(entries: Entries) -> Check:
     name = f"at least {LEAST_RUNS} runs"
     known = sorted({e.runs for e in entries if e.runs is not None and e.values})
     if not known:
-        return unchecked(name, "the table does not say how many")
+        return unmade(name, "the table does not say how many")
     with_figures = [entry for entry in entries if entry.values]
     few = [e for e in with_figures if e.runs is not None and e.runs < LEAST_RUNS]
     if few:
         remedy = "the table has no more; do not compare by its figures alone"
         finding = f"{known[0]} for {len(few)} of {len(with_figures)} entries with figures"
-        return Check(name, False, finding, remedy)
-    return Check(name, True, f"{known[0]} for each figure", "")
+        return failed(name, finding, remedy)
+    return passed(name, f"{known[0]} for each figure")
 
 
 def _lengths(entries: Entries) -> Check:
@@ -80,8 +79,8 @@ def _lengths(entries: Entries) -> Check:
     ]
     if unknown:
         remedy = "do not compare seconds of entries whose work may differ"
-        return Check(name, False, f"not for {len(unknown)} entries", remedy)
-    return Check(name, True, "for every entry", "")
+        return failed(name, f"not for {len(unknown)} entries", remedy)
+    return passed(name, "for every entry")
 
 
 def _repeats(entries: Entries) -> Check:
@@ -97,12 +96,12 @@ def _repeats(entries: Entries) -> Check:
         if (spread := _spread([v for e in group if (v := e.value(metric)) is not None])) is not None
     ]
     if not spreads:
-        return unchecked(name, "none stands twice")
+        return unmade(name, "none stands twice")
     worst = max(spreads)
     if worst[0] > MOST_SPREAD:
         remedy = "take the differences of other entries for noise up to that"
-        return Check(name, False, f"{worst[1]} differs by {worst[0]:.1%}", remedy)
-    return Check(name, True, f"by at most {worst[0]:.1%}", "")
+        return failed(name, f"{worst[1]} differs by {worst[0]:.1%}", remedy)
+    return passed(name, f"by at most {worst[0]:.1%}")
 
 
 def _configuration(entry: PublishedEntry) -> tuple[object, ...]:

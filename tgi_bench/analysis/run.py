@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from tgi_bench.analysis.distribution import Distribution
 from tgi_bench.analysis.load_run import LoadSummary
+from tgi_bench.analysis.rules import Verdict
 from tgi_bench.analysis.task_run import DirectRecord, TaskSummary
 from tgi_bench.analysis.telemetry import TelemetrySummary
 from tgi_bench.observation import ClientFloor, PublishedEntry, ServerFacts, TrialEnd
@@ -69,6 +70,21 @@ class TrialSummary:
     first_run_excess: float | None
     prompt_tokens: int | None
 
+    @property
+    def name(self) -> str:
+        """As checks show it."""
+        return self.trial.trial_id
+
+    @property
+    def trial_id(self) -> str:
+        """Of its trial."""
+        return self.trial.trial_id
+
+    @property
+    def deployment_id(self) -> str:
+        """Of its server."""
+        return self.trial.deployment_id
+
 
 @dataclass(frozen=True, slots=True)
 class DeploymentRecord:
@@ -79,59 +95,20 @@ class DeploymentRecord:
     failure: str
     """Why it did not start; empty where it did."""
 
-
-NOT_CHECKED = "not checked: "
-"""Begins the finding of a check that could not be made; why follows."""
-
-
-class CheckStatus(StrEnum):
-    """What came of a check."""
-
-    PASSED = "passed"
-    FAILED = "failed"
-    NOT_CHECKED = "not_checked"
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One question of the verdict. remedy: the flag or key that mends it; empty when passed.
-
-    A check that could not be made does not fail a run.
-    """
-
-    name: str
-    passed: bool
-    finding: str
-    remedy: str
+    @property
+    def name(self) -> str:
+        """As checks show it."""
+        return self.deployment.deployment_id
 
     @property
-    def made(self) -> bool:
-        """False where the run gives nothing to check."""
-        return not self.finding.startswith(NOT_CHECKED)
+    def trial_id(self) -> None:
+        """None: it is of all its trials."""
+        return None
 
     @property
-    def status(self) -> CheckStatus:
-        """What came of it; one that was not made neither passed nor failed."""
-        if not self.made:
-            return CheckStatus.NOT_CHECKED
-        return CheckStatus.PASSED if self.passed else CheckStatus.FAILED
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """Whether to believe a run: VALID where every check passed."""
-
-    checks: tuple[Check, ...]
-
-    @property
-    def valid(self) -> bool:
-        """True where every check passed."""
-        return all(check.passed for check in self.checks)
-
-    @property
-    def word(self) -> str:
-        """VALID or INVALID."""
-        return "VALID" if self.valid else "INVALID"
+    def deployment_id(self) -> str:
+        """Of the deployment."""
+        return self.deployment.deployment_id
 
 
 @dataclass(frozen=True, slots=True)

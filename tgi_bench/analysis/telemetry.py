@@ -101,6 +101,16 @@ class TelemetrySummary:
     began: Gauges
     ended: Gauges
 
+    @property
+    def name(self) -> str:
+        """As checks show it."""
+        return f"{self.trial_id}, {self.part}" if self.part else self.trial_id
+
+    @property
+    def deployment_id(self) -> None:
+        """None: a trial says it."""
+        return None
+
 
 @dataclass(frozen=True, slots=True)
 class Measured:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from tgi_bench.analysis.load_rows import listed, unchecked
-from tgi_bench.analysis.run import Check
+from tgi_bench.analysis.rules import Check, Rule, Seen, apply, listed
 from tgi_bench.analysis.telemetry import TelemetrySummary
 from tgi_bench.device_observation import DeviceKind
 
@@ -18,55 +18,39 @@ def telemetry_checks(seen: Sequence[TelemetrySummary]) -> tuple[Check, ...]:
 
     What could not be sampled fails none.
     """
-    return (_throttled(seen), _alone(seen)) if seen else ()
+    if not seen:
+        return ()
+    throttled = replace(
+        _THROTTLED, unmade=_why(seen, _THROTTLED.unmade), well=lambda _: _unhindered(seen)
+    )
+    alone = replace(_ALONE, unmade=_why(seen, _ALONE.unmade))
+    return apply(throttled, seen), apply(alone, seen)
 
 
-def _throttled(seen: Sequence[TelemetrySummary]) -> Check:
-    told = [s for s in seen if s.measured]
-    if not told:
-        return unchecked(THROTTLED, _why(seen, "the devices do not tell"))
-    bad = [
-        f"{_name(s)} ({', '.join(f'{why}, {n / s.measured:.0%}' for why, n in s.throttled)} of "
-        f"{s.measured} samples)"
-        for s in sorted(told, key=lambda s: -_share(s))
-        if s.throttled
-    ]
-    if bad:
-        remedy = (
-            "cool the device or let it rest between trials, and give it its default power limit "
-            "(`nvidia-smi --power-limit`); then measure again"
-        )
-        return Check(THROTTLED, False, f"{len(bad)} of {len(told)} trials: {listed(bad)}", remedy)
-    samples = sum(s.measured for s in told)
+def _throttled(seen: TelemetrySummary) -> Seen | None:
+    if not seen.measured:
+        return None
+    share = sum(count for _, count in seen.throttled) / seen.measured
+    reasons = ", ".join(f"{why}, {n / seen.measured:.0%}" for why, n in seen.throttled)
+    return Seen(bool(seen.throttled), share, f"{reasons} of {seen.measured} samples")
+
+
+def _unhindered(seen: Sequence[TelemetrySummary]) -> str:
+    samples = sum(s.measured for s in seen)
     finding = f"in none of {samples:,} samples"
-    if limited := sum(s.at_limit for s in told):
+    if limited := sum(s.at_limit for s in seen if s.measured):
         finding += (
             f"; in {limited / samples:.0%} of them the clocks were held at the device's own power "
             "limit, which is how it is built"
         )
-    return Check(THROTTLED, True, finding, "")
+    return finding
 
 
-def _share(seen: TelemetrySummary) -> float:
-    return sum(count for _, count in seen.throttled) / seen.measured
-
-
-def _alone(seen: Sequence[TelemetrySummary]) -> Check:
-    told = [s for s in seen if s.others is not None]
-    if not told:
-        return unchecked(ALONE, _why(seen, "whose the processes on them are nobody could tell"))
-    bad = [
-        f"{_name(s)} ({s.others} other process{'' if s.others == 1 else 'es'})"
-        for s in sorted(told, key=lambda s: -(s.others or 0))
-        if s.others
-    ]
-    if bad:
-        remedy = (
-            "end them (`nvidia-smi` lists them), or choose other GPUs with CUDA_VISIBLE_DEVICES or "
-            "server.docker.gpus; then measure again"
-        )
-        return Check(ALONE, False, f"{len(bad)} of {len(told)} trials: {listed(bad)}", remedy)
-    return Check(ALONE, True, f"in none of {len(told)} trials", "")
+def _alone(seen: TelemetrySummary) -> Seen | None:
+    if seen.others is None:
+        return None
+    text = f"{seen.others} other process{'' if seen.others == 1 else 'es'}"
+    return Seen(seen.others > 0, seen.others, text)
 
 
 def _why(seen: Sequence[TelemetrySummary], otherwise: str) -> str:
@@ -78,5 +62,20 @@ def _why(seen: Sequence[TelemetrySummary], otherwise: str) -> str:
     return otherwise if gpus else "not measured: no GPU was sampled"
 
 
-def _name(seen: TelemetrySummary) -> str:
-    return f"{seen.trial_id}, {seen.part}" if seen.part else seen.trial_id
+_THROTTLED = Rule(
+    THROTTLED,
+    _throttled,
+    "the devices do not tell",
+    "cool the device or let it rest between trials, and give it its default power limit "
+    "(`nvidia-smi --power-limit`); then measure again",
+    rows="trials",
+)
+_ALONE = Rule(
+    ALONE,
+    _alone,
+    "whose the processes on them are nobody could tell",
+    "end them (`nvidia-smi` lists them), or choose other GPUs with CUDA_VISIBLE_DEVICES or "
+    "server.docker.gpus; then measure again",
+    rows="trials",
+    well=lambda seen: f"in none of {len(seen)} trials",
+)

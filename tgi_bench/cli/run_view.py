@@ -9,7 +9,8 @@ from pathlib import Path
 
 from tgi_bench.analysis.load_run import LoadSummary
 from tgi_bench.analysis.published_verdict import judge_entries
-from tgi_bench.analysis.run import DeploymentRecord, Origin, Run, TrialSummary, Verdict
+from tgi_bench.analysis.rules import Verdict
+from tgi_bench.analysis.run import DeploymentRecord, Origin, Run, TrialSummary
 from tgi_bench.analysis.summary import summarise, summarise_published
 from tgi_bench.analysis.task_run import DirectRecord, TaskSummary
 from tgi_bench.analysis.task_summary import summarise_task

@@ -33,13 +33,12 @@ from __future__ import annotations
 
 import json
 
+from tgi_bench.analysis.rules import Verdict
 from tgi_bench.analysis.run import (
-    NOT_CHECKED,
     DeploymentRecord,
     Run,
     StepFigures,
     TrialSummary,
-    Verdict,
 )
 from tgi_bench.report.estimated_documents import estimates_json
 from tgi_bench.report.load_documents import Json, floor, load
@@ -85,7 +84,7 @@ def _verdict(verdict: Verdict) -> Json:
             "name": c.name,
             "status": c.status.value,
             "passed": c.passed if c.made else None,
-            "finding": c.finding.removeprefix(NOT_CHECKED),
+            "finding": c.finding,
             "remedy": c.remedy,
         }
         for c in verdict.checks

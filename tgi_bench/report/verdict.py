@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from tgi_bench.analysis.load_metrics import LOAD_DEFINITIONS
 from tgi_bench.analysis.metrics import DEFINITIONS, PUBLISHED_DIFFERENCES
-from tgi_bench.analysis.run import NOT_CHECKED, Check, DeploymentRecord, Origin, Run
+from tgi_bench.analysis.rules import Check
+from tgi_bench.analysis.run import DeploymentRecord, Origin, Run
 from tgi_bench.analysis.telemetry import TELEMETRY_DEFINITIONS
 from tgi_bench.analysis.verdict import CLIENT_SHARE
 from tgi_bench.plan.plan import LauncherKind, SimulatedOptions
@@ -67,9 +68,7 @@ def verdict(run: Run) -> str:
     if passed:
         text += "\nPassed:\n\n" + "".join(f"- {c.name}: {c.finding}\n" for c in passed)
     if skipped:
-        text += "\nNot checked:\n\n" + "".join(
-            f"- {c.name}: {c.finding.removeprefix(NOT_CHECKED)}\n" for c in skipped
-        )
+        text += "\nNot checked:\n\n" + "".join(f"- {c.name}: {c.finding}\n" for c in skipped)
     return text
 
 

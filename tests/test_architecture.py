@@ -17,6 +17,7 @@ ARROWS: dict[str, frozenset[str]] = {
     "errors": frozenset(),
     "observation": frozenset(),
     "device_observation": frozenset(),
+    "load_observation": frozenset(),
     "task_observation": frozenset(),
     "wire": frozenset(),
     "estimate": frozenset(),
@@ -46,7 +47,16 @@ ARROWS: dict[str, frozenset[str]] = {
         }
     ),
 }
-FOR_ALL = frozenset({"errors", "observation", "device_observation", "task_observation", "__init__"})
+FOR_ALL = frozenset(
+    {
+        "errors",
+        "observation",
+        "load_observation",
+        "device_observation",
+        "task_observation",
+        "__init__",
+    }
+)
 FORBIDDEN_NAMES = frozenset({"utils", "util", "common", "helpers", "base", "manager", "registry"})
 QUICK = ("plan", "estimate")
 HEAVY = frozenset({"numpy", "scipy", "grpc", "aiohttp", "httpx", "docker", "torch", "transformers"})

@@ -22,14 +22,8 @@ from tgi_bench.launch.endpoint import LaunchOptions, RunningServer
 from tgi_bench.launch.launcher import launch
 from tgi_bench.launch.questions import gauge_asker
 from tgi_bench.launch.secrets import Redactor, api_key_of
-from tgi_bench.observation import (
-    LoadStage,
-    Outcome,
-    RequestObservation,
-    ServerFacts,
-    StepObservation,
-    TrialEnd,
-)
+from tgi_bench.load_observation import LoadStage, RequestObservation
+from tgi_bench.observation import Outcome, ServerFacts, StepObservation, TrialEnd
 from tgi_bench.plan.plan import AttachOptions, BatchTrial, Deployment, LauncherKind, LoadTrial, Plan
 from tgi_bench.plan.prompts import batch_prompts
 from tgi_bench.record.load_recording import LoadRecording

@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tgi_bench.observation import (
+from tgi_bench.load_observation import (
     ClientFacts,
     LoadPart,
     LoadStage,

@@ -7,14 +7,7 @@ from dataclasses import replace
 
 from tgi_bench.analysis.run import DeploymentRecord, TrialSummary
 from tgi_bench.analysis.summary import summarise
-from tgi_bench.observation import (
-    Outcome,
-    Phase,
-    RankTiming,
-    ServerFacts,
-    StepObservation,
-    TrialEnd,
-)
+from tgi_bench.observation import Outcome, Phase, RankTiming, ServerFacts, StepObservation, TrialEnd
 from tgi_bench.plan.plan import (
     BatchTrial,
     Deployment,

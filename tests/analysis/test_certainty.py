@@ -8,7 +8,7 @@ from tests.analysis.load_samples import MS, OPEN, OPEN_STAGE, Timing, request
 from tgi_bench.analysis.certainty import certainly, wilson
 from tgi_bench.analysis.load_run import Figure, StageSummary
 from tgi_bench.analysis.load_summary import summarise_stage
-from tgi_bench.observation import RequestOutcome
+from tgi_bench.load_observation import RequestOutcome
 from tgi_bench.plan.load_trial import SUCCESS, Find, LoadTrial, Slo, Sought
 
 FIND = Find(Sought.MAX_RATE, 4.0, 0.5, 64.0, 0.05, 1)

@@ -19,7 +19,7 @@ from tgi_bench.analysis.client_error import (
     percentiles,
     request_id,
 )
-from tgi_bench.observation import (
+from tgi_bench.load_observation import (
     ClientFacts,
     LoadPart,
     LoadStage,

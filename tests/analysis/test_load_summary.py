@@ -24,7 +24,8 @@ from tgi_bench.analysis.load_lengths import prefix_suspicion, spearman
 from tgi_bench.analysis.load_metrics import figure_of
 from tgi_bench.analysis.load_run import Figure, Window
 from tgi_bench.analysis.load_summary import summarise_load, summarise_stage
-from tgi_bench.observation import LoadPart, Outcome, RequestObservation, RequestOutcome, TrialEnd
+from tgi_bench.load_observation import LoadPart, RequestObservation, RequestOutcome
+from tgi_bench.observation import Outcome, TrialEnd
 from tgi_bench.plan.load_trial import METRICS, Slo
 
 END = TrialEnd(Outcome.OK, "")

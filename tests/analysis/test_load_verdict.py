@@ -19,7 +19,8 @@ from tgi_bench.analysis.load_verdict import load_checks
 from tgi_bench.analysis.rules import Check, CheckStatus
 from tgi_bench.analysis.run import Origin
 from tgi_bench.analysis.verdict import judge
-from tgi_bench.observation import ClientFacts, ClientFloor, Outcome, RequestOutcome, TrialEnd
+from tgi_bench.load_observation import ClientFacts, ClientFloor, RequestOutcome
+from tgi_bench.observation import Outcome, TrialEnd
 from tgi_bench.plan.load_trial import (
     FileKind,
     Find,

@@ -13,7 +13,8 @@ from tests.analysis.load_samples import MS, OPEN, OPEN_STAGE, Timing, request
 from tgi_bench.analysis.load_run import Found, StageSummary
 from tgi_bench.analysis.load_summary import summarise_load, summarise_stage
 from tgi_bench.analysis.search import Probe, found_so_far, met, next_probe
-from tgi_bench.observation import Outcome, RequestOutcome, TrialEnd
+from tgi_bench.load_observation import RequestOutcome
+from tgi_bench.observation import Outcome, TrialEnd
 from tgi_bench.plan.load_trial import Find, Slo, Sought
 
 RATE = Find(Sought.MAX_RATE, 4.0, 0.5, 64.0, 0.05, 1)

@@ -10,7 +10,7 @@ from tgi_bench.analysis import stopping
 from tgi_bench.analysis.load_metrics import figure_of
 from tgi_bench.analysis.load_summary import summarise_stage
 from tgi_bench.analysis.stopping import narrow_enough
-from tgi_bench.observation import LoadPart, RequestObservation, RequestOutcome
+from tgi_bench.load_observation import LoadPart, RequestObservation, RequestOutcome
 from tgi_bench.plan.load_trial import Until
 
 

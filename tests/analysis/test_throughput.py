@@ -10,7 +10,7 @@ import pytest
 from tests.analysis.load_samples import CLOSED, MS, S, Timing, request
 from tgi_bench.analysis.load_run import Figure, Window
 from tgi_bench.analysis.throughput import throughput
-from tgi_bench.observation import RequestObservation, RequestOutcome
+from tgi_bench.load_observation import RequestObservation, RequestOutcome
 from tgi_bench.plan.load_trial import Slo
 
 WINDOW = Window(0, 10 * S, True)

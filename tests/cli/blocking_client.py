@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from tgi_bench.observation import (
+from tgi_bench.load_observation import (
     ClientFacts,
     LoadPart,
     LoadStage,

@@ -9,7 +9,7 @@ import pytest
 from tests.analysis.load_samples import OPEN_STAGE, STAGE
 from tests.report.load_example import load_run
 from tgi_bench.cli.sweep_command import QUICK_FLOOR_STREAMS, _floors
-from tgi_bench.observation import LoadStage
+from tgi_bench.load_observation import LoadStage
 from tgi_bench.record.store import RunStore
 
 

@@ -13,7 +13,8 @@ from tests.drive.fake_engines import Engine, serve
 from tests.drive.faulty_server import UNKNOWN_HOST_URL, FaultyServer, refused_url
 from tgi_bench.cli import sweep_command
 from tgi_bench.errors import NotRecordedError
-from tgi_bench.observation import Outcome, RequestOutcome
+from tgi_bench.load_observation import RequestOutcome
+from tgi_bench.observation import Outcome
 from tgi_bench.record.store import RunStore
 
 __all__ = ["tgi_bench"]

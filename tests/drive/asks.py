@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from tgi_bench.drive.answer import Answer
 from tgi_bench.drive.reading import Abilities, Ask
-from tgi_bench.observation import RequestOutcome
+from tgi_bench.load_observation import RequestOutcome
 from tgi_bench.plan.load_trial import Spoken
 from tgi_bench.plan.sampling import Sampling
 

@@ -10,7 +10,7 @@ from tgi_bench.drive.load import run_stage
 from tgi_bench.drive.preparation import Prepared
 from tgi_bench.drive.reading import Abilities
 from tgi_bench.drive.stage_ask import Listener, Progress, StageAsk
-from tgi_bench.observation import LoadPart, LoadStage, RequestObservation, RequestOutcome
+from tgi_bench.load_observation import LoadPart, LoadStage, RequestObservation, RequestOutcome
 from tgi_bench.plan.load_trial import (
     Arrivals,
     ClosedLoop,

@@ -23,7 +23,7 @@ from tgi_bench.drive.answer import Answer
 from tgi_bench.drive.answer_reading import read_answer
 from tgi_bench.drive.dialects import AskOptions, request_bytes
 from tgi_bench.drive.reading import Abilities, Ask, Reading
-from tgi_bench.observation import RequestOutcome
+from tgi_bench.load_observation import RequestOutcome
 from tgi_bench.plan.load_trial import Spoken
 from tgi_bench.server.config import Version
 from tgi_bench.wire.messages import FinishReason

@@ -16,7 +16,7 @@ from tgi_bench.drive.answer import Answer
 from tgi_bench.drive.answer_reading import read_answer
 from tgi_bench.drive.reading import Abilities, Reading
 from tgi_bench.drive.said import spread
-from tgi_bench.observation import RequestOutcome, TokenSource
+from tgi_bench.load_observation import RequestOutcome, TokenSource
 
 DONE = b"data: [DONE]\n\n"
 

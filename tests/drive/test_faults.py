@@ -9,7 +9,7 @@ import pytest
 from tests.drive import faulty_server
 from tests.drive.faulty_server import BEHAVIOURS, FaultyServer
 from tests.drive.loads import TOKENS, closed, send
-from tgi_bench.observation import RequestObservation, RequestOutcome
+from tgi_bench.load_observation import RequestObservation, RequestOutcome
 
 SECOND_NS = 1_000_000_000
 OK = RequestOutcome.OK

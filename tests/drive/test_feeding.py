@@ -16,7 +16,7 @@ from tgi_bench.drive.feeding import ClosedFeeder, ConversationFeeder, TimedFeede
 from tgi_bench.drive.reading import Ask, Reading
 from tgi_bench.drive.request_maker import History, RequestMaker
 from tgi_bench.drive.worker_messages import Returned
-from tgi_bench.observation import LoadStage, RequestObservation, RequestOutcome, TokenSource
+from tgi_bench.load_observation import LoadStage, RequestObservation, RequestOutcome, TokenSource
 from tgi_bench.plan.load_trial import ClosedLoop, Fixed, Spoken, Turns, Workload
 from tgi_bench.plan.request_spec import RequestSpec
 

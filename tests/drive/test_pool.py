@@ -13,7 +13,7 @@ import pytest
 from tests.drive.faulty_server import FaultyServer, refused_url
 from tests.drive.loads import MS, at_rate, closed, outcomes, prepared, send, timed, trial
 from tgi_bench.drive.load import _setups
-from tgi_bench.observation import RequestOutcome
+from tgi_bench.load_observation import RequestOutcome
 from tgi_bench.plan.load_trial import ClosedLoop, OpenLoop, Process, RatePart, TraceTimes
 
 ROOT = Path(__file__).parents[2]

@@ -13,7 +13,7 @@ from tests.drive.loads import WORKLOAD, closed
 from tgi_bench.drive.load import run_load
 from tgi_bench.drive.preparation import LoadTarget, prepare
 from tgi_bench.errors import InputError
-from tgi_bench.observation import RequestOutcome
+from tgi_bench.load_observation import RequestOutcome
 from tgi_bench.plan.load_trial import FileKind, Spoken, WorkloadFile
 
 AUTO = closed(4, 2, spoken=Spoken.AUTO)

@@ -15,7 +15,8 @@ from tests.drive.loads import MS, Sent, at_rate, prepared, timed, trial
 from tgi_bench.drive.load import run_stage
 from tgi_bench.drive.stage_ask import Listener, Progress, StageAsk
 from tgi_bench.errors import StepError
-from tgi_bench.observation import LoadStage, Outcome, RequestOutcome
+from tgi_bench.load_observation import LoadStage, RequestOutcome
+from tgi_bench.observation import Outcome
 from tgi_bench.plan.load_trial import Arrivals, ClosedLoop
 
 LONG = timed(60_000 * MS)

@@ -7,7 +7,7 @@ import pytest
 from tests.drive import faulty_server
 from tests.drive.faulty_server import FaultyServer
 from tests.drive.loads import MS, TOKENS, at_rate, closed, outcomes, send, timed, trial
-from tgi_bench.observation import RequestOutcome
+from tgi_bench.load_observation import RequestOutcome
 
 OK = {RequestOutcome.OK}
 

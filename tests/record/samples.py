@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from array import array
 
-from tgi_bench.observation import (
+from tgi_bench.load_observation import (
     ClientFacts,
     ClientFloor,
     LoadPart,
     LoadStage,
-    Outcome,
-    Phase,
-    RankTiming,
     RequestObservation,
     RequestOutcome,
-    ServerFacts,
-    StepObservation,
     TokenSource,
 )
+from tgi_bench.observation import Outcome, Phase, RankTiming, ServerFacts, StepObservation
 from tgi_bench.plan.load_trial import (
     Arrivals,
     ClosedLoop,

@@ -17,7 +17,8 @@ import pytest
 
 from tests.record import samples
 from tgi_bench.errors import ResultsError, RunFileError
-from tgi_bench.observation import Outcome, RequestOutcome, TokenSource, TrialEnd
+from tgi_bench.load_observation import RequestOutcome, TokenSource
+from tgi_bench.observation import Outcome, TrialEnd
 from tgi_bench.plan.load_trial import TraceTimes
 from tgi_bench.plan.plan import Plan
 from tgi_bench.record.schema import FORMAT_VERSION

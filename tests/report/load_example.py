@@ -18,14 +18,8 @@ from tgi_bench.analysis.load_run import (
 )
 from tgi_bench.analysis.rules import Verdict, failed, passed
 from tgi_bench.analysis.run import DeploymentRecord, Origin, Run
-from tgi_bench.observation import (
-    ClientFacts,
-    ClientFloor,
-    LoadStage,
-    Outcome,
-    RequestOutcome,
-    TrialEnd,
-)
+from tgi_bench.load_observation import ClientFacts, ClientFloor, LoadStage, RequestOutcome
+from tgi_bench.observation import Outcome, TrialEnd
 from tgi_bench.plan.load_trial import (
     OTHER_CPU,
     Arrivals,

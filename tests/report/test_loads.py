@@ -26,7 +26,8 @@ from tests.report.load_example import (
 )
 from tgi_bench.analysis.load_run import Found, LoadSummary
 from tgi_bench.analysis.run import DeploymentRecord, Origin, Run
-from tgi_bench.observation import Outcome, RequestOutcome, TrialEnd
+from tgi_bench.load_observation import RequestOutcome
+from tgi_bench.observation import Outcome, TrialEnd
 from tgi_bench.plan.load_trial import (
     METRICS,
     Arrivals,

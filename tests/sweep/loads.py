@@ -6,7 +6,8 @@ from pathlib import Path
 
 import yaml
 
-from tgi_bench.observation import LoadStage, RequestObservation, TrialEnd
+from tgi_bench.load_observation import LoadStage, RequestObservation
+from tgi_bench.observation import TrialEnd
 from tgi_bench.record.store import RunStore
 
 EMBEDDED: dict[str, object] = {

@@ -16,7 +16,8 @@ from tests.drive.faulty_server import FaultyServer
 from tests.sweep.experiments import only_run
 from tests.sweep.loads import ends, requests, stages, write
 from tests.sweep.processes import Tool, kill, read_until, rest_of
-from tgi_bench.observation import LoadPart, Outcome, RequestOutcome
+from tgi_bench.load_observation import LoadPart, RequestOutcome
+from tgi_bench.observation import Outcome
 from tgi_bench.record.store import RunStore
 
 ENDED = (0, 3)

@@ -7,7 +7,7 @@ import math
 from tgi_bench.analysis.load_metrics import figure_of
 from tgi_bench.analysis.load_run import StageSummary
 from tgi_bench.analysis.search import LEAST_SUCCESS, keeps_up, met
-from tgi_bench.observation import RequestOutcome
+from tgi_bench.load_observation import RequestOutcome
 from tgi_bench.plan.load_trial import SUCCESS, LoadTrial, Slo
 
 _Z = 1.959964

@@ -8,7 +8,7 @@ from tgi_bench.analysis.load_metrics import closed_loop
 from tgi_bench.analysis.load_rows import LoadRow, time_text
 from tgi_bench.analysis.load_run import LoadDistribution
 from tgi_bench.analysis.rules import Check, Rule, Seen, apply
-from tgi_bench.observation import ClientFloor
+from tgi_bench.load_observation import ClientFloor
 from tgi_bench.plan.load_trial import OTHER_CPU
 
 MOST_LAG_NS = 1_000_000

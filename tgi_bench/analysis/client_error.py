@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tgi_bench.analysis.distribution import nearest_rank
-from tgi_bench.observation import (
+from tgi_bench.load_observation import (
     ClientFloor,
     LoadPart,
     LoadStage,

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tgi_bench.analysis.load_metrics import GAPS, OF_REQUEST, PER_MILLE
-from tgi_bench.observation import RequestObservation
+from tgi_bench.load_observation import RequestObservation
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

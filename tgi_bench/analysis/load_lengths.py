@@ -9,7 +9,7 @@ import numpy as np
 from tgi_bench.analysis.gaps import Floats
 from tgi_bench.analysis.load_metrics import ttft_ns
 from tgi_bench.analysis.load_run import Lengths
-from tgi_bench.observation import RequestObservation
+from tgi_bench.load_observation import RequestObservation
 
 CACHED_SHARE = 0.1
 """Of a prompt: with less cached, as with a chat template's first words, it is not counted."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from tgi_bench.analysis.distribution import METHOD
 from tgi_bench.analysis.load_run import Figure, LoadDistribution, StageSummary
-from tgi_bench.observation import RequestObservation
+from tgi_bench.load_observation import RequestObservation
 from tgi_bench.plan.load_trial import ClosedLoop, LoadTrial, OpenLoop, Sought
 
 NS_PER_S = 1_000_000_000

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tgi_bench.observation import ClientFacts, LoadStage, Outcome, RequestOutcome, TrialEnd
+from tgi_bench.load_observation import ClientFacts, LoadStage, RequestOutcome
+from tgi_bench.observation import Outcome, TrialEnd
 from tgi_bench.plan.load_trial import LoadTrial
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from tgi_bench.analysis.gaps import each_statistic, samples_of
 from tgi_bench.analysis.load_metrics import GAPS, OF_REQUEST, STREAMED, split_metric, statistic_of
 from tgi_bench.analysis.load_run import LoadDistribution
-from tgi_bench.observation import RequestObservation
+from tgi_bench.load_observation import RequestObservation
 from tgi_bench.plan.load_trial import SUCCESS, LoadTrial, Slo
 
 Metrics = Mapping[str, LoadDistribution | None]

@@ -23,13 +23,8 @@ from tgi_bench.analysis.load_slo import check_slos
 from tgi_bench.analysis.search import Probe, found_so_far, met
 from tgi_bench.analysis.throughput import throughput
 from tgi_bench.analysis.window import find_window, in_window, mean_in_flight
-from tgi_bench.observation import (
-    LoadPart,
-    LoadStage,
-    RequestObservation,
-    RequestOutcome,
-    TrialEnd,
-)
+from tgi_bench.load_observation import LoadPart, LoadStage, RequestObservation, RequestOutcome
+from tgi_bench.observation import TrialEnd
 from tgi_bench.plan.load_trial import METRICS, LoadTrial
 
 MOST_REASONS = 20

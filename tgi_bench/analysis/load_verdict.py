@@ -19,7 +19,7 @@ from tgi_bench.analysis.load_metrics import (
 from tgi_bench.analysis.load_rows import LoadRow, load_rows, time_text
 from tgi_bench.analysis.load_run import Figure, LoadSummary
 from tgi_bench.analysis.rules import Check, Failing, Rule, Seen, apply, failed, listed, passed
-from tgi_bench.observation import ClientFloor, LoadPart, RequestOutcome
+from tgi_bench.load_observation import ClientFloor, LoadPart, RequestOutcome
 from tgi_bench.plan.load_trial import SUCCESS, FileKind, OpenLoop, Process, Workload
 
 LEAST_CONCURRENCY = 0.95

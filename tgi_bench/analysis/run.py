@@ -10,7 +10,8 @@ from tgi_bench.analysis.load_run import LoadSummary
 from tgi_bench.analysis.rules import Verdict
 from tgi_bench.analysis.task_run import DirectRecord, TaskSummary
 from tgi_bench.analysis.telemetry import TelemetrySummary
-from tgi_bench.observation import ClientFloor, PublishedEntry, ServerFacts, TrialEnd
+from tgi_bench.load_observation import ClientFloor
+from tgi_bench.observation import PublishedEntry, ServerFacts, TrialEnd
 from tgi_bench.plan.plan import BatchTrial, Deployment, Plan
 
 

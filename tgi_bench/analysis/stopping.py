@@ -13,7 +13,7 @@ from tgi_bench.analysis.load_metrics import (
     STREAMED,
     split_metric,
 )
-from tgi_bench.observation import LoadPart, RequestObservation, RequestOutcome
+from tgi_bench.load_observation import LoadPart, RequestObservation, RequestOutcome
 from tgi_bench.plan.load_trial import LoadTrial, Until
 
 RESAMPLES = 200

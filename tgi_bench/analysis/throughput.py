@@ -14,7 +14,7 @@ from tgi_bench.analysis.gaps import Floats, Ints, arrivals
 from tgi_bench.analysis.load_metrics import LEAST_REQUESTS, NS_PER_S
 from tgi_bench.analysis.load_run import Figure, Window
 from tgi_bench.analysis.load_slo import met_each
-from tgi_bench.observation import RequestObservation, RequestOutcome
+from tgi_bench.load_observation import RequestObservation, RequestOutcome
 from tgi_bench.plan.load_trial import LoadTrial
 
 LEAST_BLOCKS = 10

@@ -26,7 +26,8 @@ from tgi_bench.analysis.run import DeploymentRecord, Origin, StepFigures, TrialS
 from tgi_bench.analysis.scaling import usable
 from tgi_bench.analysis.telemetry import TelemetrySummary
 from tgi_bench.analysis.telemetry_checks import telemetry_checks
-from tgi_bench.observation import ClientFloor, Outcome, TrialEnd
+from tgi_bench.load_observation import ClientFloor
+from tgi_bench.observation import Outcome, TrialEnd
 from tgi_bench.plan.plan import BatchTrial, LauncherKind, LoadTrial, Plan
 
 LEAST_RUNS = 3

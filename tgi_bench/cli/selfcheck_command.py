@@ -13,7 +13,7 @@ from tgi_bench.cli.exit_codes import FAILED
 from tgi_bench.cli.selfcheck_loads import CheckLoad, RunLoad, check
 from tgi_bench.cli.selfcheck_report import SelfcheckReport, as_json, print_table
 from tgi_bench.errors import InputError
-from tgi_bench.observation import ClientFloor
+from tgi_bench.load_observation import ClientFloor
 from tgi_bench.record import environment
 
 FORMS = ("table", "json")

@@ -20,7 +20,7 @@ from tgi_bench.analysis.client_error import (
 from tgi_bench.cli.memory_watch import MemoryPeak, watched
 from tgi_bench.cli.null_server import NullServerProcess, null_server
 from tgi_bench.errors import TgiBenchError
-from tgi_bench.observation import ClientFloor, LoadStage, RequestObservation
+from tgi_bench.load_observation import ClientFloor, LoadStage, RequestObservation
 from tgi_bench.plan.load_trial import (
     ClosedLoop,
     Extent,

@@ -11,7 +11,7 @@ from tgi_bench.drive.reading import Abilities, Ask, Reading
 from tgi_bench.drive.said import count_of, shortened, word_of
 from tgi_bench.drive.tokenize_route import TOKENIZE_PATH, tokens_of
 from tgi_bench.errors import InputError
-from tgi_bench.observation import RequestOutcome, TokenSource
+from tgi_bench.load_observation import RequestOutcome, TokenSource
 from tgi_bench.plan.load_trial import Spoken
 from tgi_bench.plan.sampling import Sampling
 

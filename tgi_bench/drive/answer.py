@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tgi_bench.observation import RequestOutcome
+from tgi_bench.load_observation import RequestOutcome
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from tgi_bench.drive import openai_answers, tgi_answers
 from tgi_bench.drive.answer import Answer
 from tgi_bench.drive.reading import Abilities, Ask, Reading
 from tgi_bench.drive.said import Said, shortened, told_error, unreadable
-from tgi_bench.observation import RequestOutcome, TokenSource
+from tgi_bench.load_observation import RequestOutcome, TokenSource
 from tgi_bench.plan.load_trial import Spoken
 
 _EVENT_STREAM = b"text/event-stream"

@@ -14,7 +14,7 @@ from tgi_bench.drive.failure import FailedRequestError, failure_of
 from tgi_bench.drive.http_framing import ResponseFraming
 from tgi_bench.drive.stamps import ask_for_stamps
 from tgi_bench.drive.worker_messages import Answered, joined
-from tgi_bench.observation import RequestOutcome
+from tgi_bench.load_observation import RequestOutcome
 
 if TYPE_CHECKING:
     from tgi_bench.drive.tls import TlsLayer

@@ -14,7 +14,7 @@ from tgi_bench.drive.tokenize_route import tokens_of
 from tgi_bench.drive.tokenizer_file import TokenizerFile
 from tgi_bench.drive.word_tokens import Counts, WordTokens, learn
 from tgi_bench.errors import InputError
-from tgi_bench.observation import RequestOutcome
+from tgi_bench.load_observation import RequestOutcome
 from tgi_bench.plan.load_trial import FileKind, LoadTrial, Spoken
 from tgi_bench.plan.prompts import batch_prompts
 from tgi_bench.plan.sampling import Sampling

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 
-from tgi_bench.observation import RequestOutcome
+from tgi_bench.load_observation import RequestOutcome
 
 _OUT_OF = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL)
 

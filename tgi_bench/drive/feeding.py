@@ -11,7 +11,7 @@ from typing import Protocol
 from tgi_bench.drive.reading import Ask, Reading
 from tgi_bench.drive.request_maker import History, RequestMaker
 from tgi_bench.drive.worker_messages import JobFields, Returned
-from tgi_bench.observation import RequestOutcome
+from tgi_bench.load_observation import RequestOutcome
 from tgi_bench.plan.request_spec import RequestSpec
 
 _AHEAD_NS = 2_000_000_000

@@ -14,7 +14,7 @@ from tgi_bench.drive.load_stage import Stage, shares
 from tgi_bench.drive.preparation import LoadTarget, Prepared, prepare
 from tgi_bench.drive.stage_ask import Listener, StageAsk
 from tgi_bench.drive.workers import Ahead, cores, started, wait_until_ready
-from tgi_bench.observation import LoadStage, RequestObservation
+from tgi_bench.load_observation import LoadStage, RequestObservation
 from tgi_bench.plan.load_trial import Arrivals, ClosedLoop, LoadTrial, OpenLoop, TraceTimes
 
 _STREAMS_A_WORKER = 1024

@@ -16,14 +16,14 @@ from tgi_bench.drive.request_maker import RequestMaker
 from tgi_bench.drive.stage_ask import Listener, Progress, StageAsk
 from tgi_bench.drive.workers import WorkerProcess, answers, heard
 from tgi_bench.errors import StepError
-from tgi_bench.observation import (
+from tgi_bench.load_observation import (
     ClientFacts,
     LoadPart,
     LoadStage,
-    Outcome,
     RequestObservation,
     RequestOutcome,
 )
+from tgi_bench.observation import Outcome
 from tgi_bench.plan.arrivals import send_offsets_ns
 from tgi_bench.plan.load_trial import OTHER_CPU, ClosedLoop, Extent, OpenLoop, TraceTimes
 from tgi_bench.plan.request_spec import RequestSpec

@@ -11,7 +11,7 @@ import orjson
 from tgi_bench.drive.answer import Answer
 from tgi_bench.drive.said import Said, count_of, spread, told_error, unreadable, word_of
 from tgi_bench.drive.sse import DONE, events
-from tgi_bench.observation import RequestOutcome, TokenSource
+from tgi_bench.load_observation import RequestOutcome, TokenSource
 
 Count = Callable[[str], int]
 """The tokens of a generated text."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tgi_bench.observation import LoadPart, RequestObservation
+from tgi_bench.load_observation import LoadPart, RequestObservation
 from tgi_bench.plan.load_trial import Extent
 
 NO_END = 2**62

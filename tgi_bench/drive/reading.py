@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass
 
-from tgi_bench.observation import RequestOutcome, TokenSource
+from tgi_bench.load_observation import RequestOutcome, TokenSource
 from tgi_bench.plan.load_trial import Spoken
 
 

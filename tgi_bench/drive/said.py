@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tgi_bench.drive.reading import Reading
-from tgi_bench.observation import RequestOutcome, TokenSource
+from tgi_bench.load_observation import RequestOutcome, TokenSource
 
 _MOST_CHARACTERS = 200
 _OVERLOADED_TYPES = frozenset(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from tgi_bench.observation import LoadStage, RequestObservation
+from tgi_bench.load_observation import LoadStage, RequestObservation
 from tgi_bench.plan.load_trial import (
     LEAST_SEARCH_REQUESTS,
     Arrivals,

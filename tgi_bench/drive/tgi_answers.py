@@ -8,7 +8,7 @@ import orjson
 from tgi_bench.drive.answer import Answer
 from tgi_bench.drive.said import Said, count_of, spread, told_error, unreadable, word_of
 from tgi_bench.drive.sse import events
-from tgi_bench.observation import RequestOutcome, TokenSource
+from tgi_bench.load_observation import RequestOutcome, TokenSource
 
 
 def read_stream(answer: Answer) -> Said:

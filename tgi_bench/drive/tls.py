@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 
 from tgi_bench.drive.failure import FailedRequestError
-from tgi_bench.observation import RequestOutcome
+from tgi_bench.load_observation import RequestOutcome
 
 _READ_BYTES = 1 << 16
 

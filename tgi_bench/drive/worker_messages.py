@@ -10,7 +10,7 @@ from dataclasses import astuple, dataclass
 
 from tgi_bench.drive.answer import Answer
 from tgi_bench.drive.channel import Message
-from tgi_bench.observation import RequestOutcome
+from tgi_bench.load_observation import RequestOutcome
 
 SETUP = "setup"
 START = "start"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from tgi_bench.observation import LoadPart, Outcome, RequestObservation, RequestOutcome, TrialEnd
+from tgi_bench.load_observation import LoadPart, RequestObservation, RequestOutcome
+from tgi_bench.observation import Outcome, TrialEnd
 from tgi_bench.record.store import RunStore
 
 _TORN = frozenset(

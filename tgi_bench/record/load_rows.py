@@ -8,7 +8,7 @@ import sys
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 
-from tgi_bench.observation import (
+from tgi_bench.load_observation import (
     ClientFacts,
     ClientFloor,
     LoadPart,

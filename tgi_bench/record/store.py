@@ -12,12 +12,10 @@ from typing import Self
 
 from tgi_bench.device_observation import Gauges, Telemetry
 from tgi_bench.errors import NotRecordedError, ResultsError
+from tgi_bench.load_observation import ClientFloor, LoadStage, RequestObservation
 from tgi_bench.observation import (
-    ClientFloor,
-    LoadStage,
     PublishedEntry,
     PublishedFigures,
-    RequestObservation,
     ServerFacts,
     StepObservation,
     TrialEnd,

@@ -13,7 +13,7 @@ from tgi_bench.analysis.load_run import (
     StageSummary,
 )
 from tgi_bench.analysis.run import Run
-from tgi_bench.observation import ClientFacts, ClientFloor
+from tgi_bench.load_observation import ClientFacts, ClientFloor
 from tgi_bench.plan.load_trial import LoadTrial
 from tgi_bench.plan.load_trial_fields import arrivals_fields, arrivals_kind, workload_fields
 from tgi_bench.report.load_words import metrics, success

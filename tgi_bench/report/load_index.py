@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tgi_bench.analysis.load_run import Figure, LoadDistribution
 from tgi_bench.analysis.run import Run
-from tgi_bench.observation import ClientFloor
+from tgi_bench.load_observation import ClientFloor
 from tgi_bench.report import load_words as words
 from tgi_bench.report.load_group import PARTIAL, has_figures
 from tgi_bench.report.load_search import answer

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tgi_bench.analysis.load_run import LoadSummary, StageSummary
 from tgi_bench.analysis.run import Run
-from tgi_bench.observation import RequestOutcome
+from tgi_bench.load_observation import RequestOutcome
 from tgi_bench.plan.load_trial import LEAST_SEARCH_REQUESTS, OTHER_CPU, LoadTrial, Sought
 from tgi_bench.report import load_tables as tables
 from tgi_bench.report import load_words as words

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from tgi_bench.analysis.load_metrics import split_metric
 from tgi_bench.analysis.load_run import LoadDistribution, StageSummary
-from tgi_bench.observation import ClientFacts, LoadPart
+from tgi_bench.load_observation import ClientFacts, LoadPart
 from tgi_bench.plan.load_trial import OTHER_CPU, SUCCESS, ClosedLoop, LoadTrial, Slo
 from tgi_bench.report import load_words as words
 from tgi_bench.report.load_group import Row, missing

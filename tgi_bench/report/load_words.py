@@ -6,7 +6,7 @@ import re
 from pathlib import PurePath
 
 from tgi_bench.analysis.load_run import Figure, LoadDistribution, StageSummary
-from tgi_bench.observation import LoadStage
+from tgi_bench.load_observation import LoadStage
 from tgi_bench.plan.load_expand import OUTPUT_TOKENS
 from tgi_bench.plan.load_trial import (
     METRICS,

@@ -1,0 +1,185 @@
+"""What the load client saw: requests over HTTP, the stages they belong to, and the client itself.
+
+Nothing here is computed. Times are integer nanoseconds of one monotonic clock of the client.
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class RequestOutcome(StrEnum):
+    """How one request over HTTP ended."""
+
+    OK = "ok"
+    DROPPED = "dropped"
+    """Never sent: at its time no further connection was allowed, or the run was over."""
+    CUT_OFF = "cut_off"
+    """Stopped by the client: the run was ended while it was in flight."""
+    CONNECTION_REFUSED = "connection_refused"
+    CONNECTION_RESET = "connection_reset"
+    """Reset, or closed before a whole head came."""
+    DNS = "dns"
+    TLS = "tls"
+    TIMEOUT = "timeout"
+    OVERLOADED = "overloaded"
+    """429 or 503, or an overload reported inside a 200."""
+    HTTP_ERROR = "http_error"
+    """Another status than 200, redirects included."""
+    SERVER_ERROR = "server_error"
+    """An error reported inside a 200."""
+    REJECTED = "rejected"
+    """The request itself was refused: 400, 413 or 422, or a validation error inside a 200."""
+    INCOMPLETE = "incomplete"
+    """The answer ended before its last event."""
+    PROTOCOL = "protocol"
+    """What came is not HTTP, not of the expected content type, or not of the dialect."""
+    CLIENT_LIMIT = "client_limit"
+    """This machine refused: file descriptors, ports or memory."""
+
+
+class LoadPart(StrEnum):
+    """Which part of a load a request was intended in; only MEASURED makes figures."""
+
+    WARMUP = "warmup"
+    MEASURED = "measured"
+    COOLDOWN = "cooldown"
+
+
+class TokenSource(StrEnum):
+    """Who counted a request's new tokens."""
+
+    SERVER = "server"
+    """Each event is one token and says so, or the answer's details give the count."""
+    USAGE = "usage"
+    """The answer's usage object."""
+    TOKENIZER = "tokenizer"
+    """A tokenizer counted the text that came."""
+    EVENTS = "events"
+    """Nobody: events that carry text were counted, each as one."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestObservation:
+    """One request over HTTP. Times are of the client's monotonic clock.
+
+    stage: which LoadStage it belongs to. request_index: 0-based within the stage, in the order
+        of intended. worker: 0-based.
+    conversation, turn: 0-based; turn is 0 outside conversations.
+    intended_ns: when it was to be sent; closed loop: equal to sent_ns.
+    sent_ns: just before its first byte was handed to the system; None where it never was.
+    ended_ns: when the last byte of the answer arrived, or its failure was known.
+    event_ns, event_tokens: arrival (typecode "q") and new tokens (typecode "i") of each event
+        that carried at least one token, in order; events of one read share one arrival.
+    events: every event, those without a token included.
+    shared_reads: events of event_ns that arrived in one read with the one before.
+    prompt_tokens_asked, output_tokens_asked: None where the workload does not say.
+    prompt_tokens, cached_tokens: as the server says; None where it does not.
+    output_tokens: sum of event_tokens; counted_by says by whom.
+    finish_reason: in the server's own word; None where it gave none.
+    status: of HTTP; None where no answer came.
+    new_connection: True where its connection was opened for it, not before.
+    kernel_stamps: True where the arrivals are the kernel's receive timestamps.
+    """
+
+    stage: int
+    request_index: int
+    worker: int
+    part: LoadPart
+    conversation: int
+    turn: int
+    intended_ns: int
+    sent_ns: int | None
+    ended_ns: int
+    event_ns: array[int]
+    event_tokens: array[int]
+    events: int
+    shared_reads: int
+    prompt_tokens_asked: int | None
+    prompt_tokens: int | None
+    cached_tokens: int | None
+    output_tokens_asked: int | None
+    output_tokens: int
+    counted_by: TokenSource
+    finish_reason: str | None
+    status: int | None
+    new_connection: bool
+    kernel_stamps: bool
+    outcome: RequestOutcome
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClientFacts:
+    """What the load client was during one stage.
+
+    workers: processes that sent. worker_cpu_ns: CPU time of each; parent_cpu_ns: of the
+        process that made requests and read answers. wall_ns: of the stage.
+    kernel_stamps: False where arrivals were stamped after the read, in user space; stamp_reason
+        then says why.
+    clock_step_ns: how far the wall clock moved against the monotonic one during the stage.
+    connections_opened: ahead of the requests, or in the place of one that the client closed;
+        connections_reopened: during the stage, for a request that had to wait for it.
+    """
+
+    workers: int
+    worker_cpu_ns: tuple[int, ...]
+    parent_cpu_ns: int
+    wall_ns: int
+    kernel_stamps: bool
+    stamp_reason: str
+    clock_step_ns: int
+    connections_opened: int
+    connections_reopened: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoadStage:
+    """One load at one concurrency or rate; a search has many, any other trial one.
+
+    index: 0-based. concurrency, rate_per_s: what was asked; the other is None, and both are
+        None where the arrivals change with time (ramp, steps, trace).
+    repeat: 0-based, of the same value in a search.
+    began_ns .. ended_ns: from the first intended send to the last answer.
+    measured_from_ns .. measured_until_ns: the window between warm-up and cool-down; measured
+        requests were intended in it, or are those that the counts name.
+    dialect: as it was spoken: "tgi", "completions", "chat". details: what else was found by
+        asking or chosen for this stage: how prompt lengths were made exact, and so on.
+    cut_off: why it ended before it was to; "" where it did not.
+    """
+
+    index: int
+    concurrency: int | None
+    rate_per_s: float | None
+    repeat: int
+    began_ns: int
+    ended_ns: int
+    measured_from_ns: int
+    measured_until_ns: int
+    dialect: str
+    client: ClientFacts
+    details: tuple[tuple[str, str], ...] = ()
+    cut_off: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientFloor:
+    """The load client's own error, measured against a null server on the same machine.
+
+    streams: at once; interval_ns: between a stream's events (0: as fast as it reads).
+    cpu_ns_per_event: of all client processes. ttft_error_ns, itl_error_ns: absolute error
+        against the null server's own log at p50, p90, p99. start_lateness_ns: the same of
+        sent - intended; None where the load was closed.
+    """
+
+    streams: int
+    interval_ns: int
+    events: int
+    events_per_s: float
+    cpu_ns_per_event: float
+    ttft_error_ns: tuple[float, float, float]
+    itl_error_ns: tuple[float, float, float] | None
+    start_lateness_ns: tuple[float, float, float] | None
+    kernel_stamps: bool

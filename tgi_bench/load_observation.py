@@ -82,6 +82,13 @@ class RequestObservation:
     status: of HTTP; None where no answer came.
     new_connection: True where its connection was opened for it, not before.
     kernel_stamps: True where the arrivals are the kernel's receive timestamps.
+    resent: times that it was sent again, because the connection that had been kept alive for it
+        was ended before a byte of an answer.
+    tokens_told: whether event_tokens is what the server said of each event; False where a sum was
+        spread over the events.
+    first_told: False where an event without text came before the first one with text, and nobody
+        says whether that was a token: event_ns then begins with the one with text.
+    text_tokens: of the generated text, by load.tokenizer; None where there is none.
     """
 
     stage: int
@@ -109,6 +116,10 @@ class RequestObservation:
     kernel_stamps: bool
     outcome: RequestOutcome
     reason: str
+    resent: int = 0
+    tokens_told: bool = True
+    first_told: bool = True
+    text_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +144,18 @@ class ClientFacts:
     clock_step_ns: int
     connections_opened: int
     connections_reopened: int
+
+
+@dataclass(frozen=True, slots=True)
+class StageConditions:
+    """What else was seen of one stage that its figures are to be believed by.
+
+    answered_by: each model that answers named, with how many of them did; one that names two
+    counts for both. two_models: answers that named more than one.
+    """
+
+    answered_by: tuple[tuple[str, int], ...] = ()
+    two_models: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +185,7 @@ class LoadStage:
     client: ClientFacts
     details: tuple[tuple[str, str], ...] = ()
     cut_off: str = ""
+    conditions: StageConditions = StageConditions()
 
 
 @dataclass(frozen=True, slots=True)

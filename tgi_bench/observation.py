@@ -41,13 +41,15 @@ class RankTiming:
     """What one rank of a tensor-parallel server said of one step.
 
     shard_rank: 0-based. forward_ns, decode_ns, total_ns: the server's own durations;
-    None where its version does not send them (before 1.3.3).
+    None where its version does not send them (before 1.3.3). requests: of the batch that it
+    answered for; None in files of before.
     """
 
     shard_rank: int
     forward_ns: int | None
     decode_ns: int | None
     total_ns: int | None
+    requests: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +64,10 @@ class StepObservation:
     prompt_tokens: batch size x the longest prompt, as the room that the server set aside for
         the batch tells; None for decode steps, and where the reply does not tell (decode_length
         1, and flash models, whose room is whole blocks).
-    new_tokens: tokens that came back, summed over the requests of the batch, of rank 0.
+    new_tokens: tokens that came back, summed over the requests of the batch.
     outcome: OK, or why this step failed; reason is empty when OK.
+    health_ns: of a prefill step: what a call that computes nothing took to all ranks just before
+        this run; None where it was not asked.
     """
 
     run_index: int
@@ -77,6 +81,7 @@ class StepObservation:
     ranks: tuple[RankTiming, ...]
     outcome: Outcome
     reason: str
+    health_ns: int | None = None
 
     @property
     def latency_ns(self) -> int:
@@ -93,6 +98,43 @@ class TrialEnd:
 
 
 @dataclass(frozen=True, slots=True)
+class Identity:
+    """What a server said of itself over HTTP; None, and () of models, where it did not say.
+
+    engine: as its routes and headers tell: "tgi", "vllm", "sglang", "llamacpp", "litellm".
+    models: that it serves, in its order: /info's model_id, or the ids of /v1/models. revision:
+    of the model (/info's model_sha). sha, docker_label: what TGI was built from.
+    """
+
+    engine: str | None = None
+    version: str | None = None
+    models: tuple[str, ...] = ()
+    revision: str | None = None
+    sha: str | None = None
+    docker_label: str | None = None
+    device_type: str | None = None
+    dtype: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShardFacts:
+    """What the ranks behind a server's sockets said of themselves, by shard_rank.
+
+    protocol: that they speak, "generate.v3". device_types, dtypes: as in "cuda",
+    "torch.float16".
+    """
+
+    protocol: str
+    device_types: tuple[str, ...]
+    dtypes: tuple[str, ...]
+
+    @property
+    def ranks(self) -> int:
+        """num_shard."""
+        return len(self.device_types)
+
+
+@dataclass(frozen=True, slots=True)
 class ServerFacts:
     """What a started server said of itself, as opposed to what was requested of it.
 
@@ -106,6 +148,7 @@ class ServerFacts:
     ready_ns: from the start of its process until it was ready.
     details: name and value of what else is known of this start: /info, an image's digest, the
         container's GPUs and driver.
+    identity: what it said of itself. shards: None where its sockets were not asked.
     """
 
     command: tuple[str, ...]
@@ -116,6 +159,8 @@ class ServerFacts:
     simulated: bool
     ready_ns: int
     details: tuple[tuple[str, str], ...] = ()
+    identity: Identity = Identity()
+    shards: ShardFacts | None = None
 
 
 @dataclass(frozen=True, slots=True)

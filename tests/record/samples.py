@@ -11,9 +11,18 @@ from tgi_bench.load_observation import (
     LoadStage,
     RequestObservation,
     RequestOutcome,
+    StageConditions,
     TokenSource,
 )
-from tgi_bench.observation import Outcome, Phase, RankTiming, ServerFacts, StepObservation
+from tgi_bench.observation import (
+    Identity,
+    Outcome,
+    Phase,
+    RankTiming,
+    ServerFacts,
+    ShardFacts,
+    StepObservation,
+)
 from tgi_bench.plan.load_trial import (
     Arrivals,
     ClosedLoop,
@@ -111,6 +120,8 @@ def facts(version: str | None = "0.9.4") -> ServerFacts:
         simulated=True,
         ready_ns=1_500_000_000,
         details=(("/info", '{"version": "0.9.4"}'), ("Image digest", "sha256:0a1b")),
+        identity=Identity(engine="tgi", version=version, models=("a b",), revision="0a1b"),
+        shards=ShardFacts("generate.v2", ("cuda", "cuda"), ("torch.float16", "torch.float16")),
     )
 
 
@@ -126,9 +137,10 @@ def run_of(run_index: int, steps: int = 3, ranks: int = 2) -> tuple[StepObservat
             ended_ns=run_index * 10**9 + step * 10**7 + 5 * 10**6,
             prompt_tokens=None if step else 2048,
             new_tokens=2,
-            ranks=tuple(RankTiming(r, 4_000_000, None, 4_100_000) for r in range(ranks)),
+            ranks=tuple(RankTiming(r, 4_000_000, None, 4_100_000, 1) for r in range(ranks)),
             outcome=Outcome.OK,
             reason="",
+            health_ns=None if step else 400_000,
         )
         for step in range(steps)
     )
@@ -181,6 +193,7 @@ def load_stage(index: int = 0) -> LoadStage:
         dialect="tgi",
         client=client(),
         details=(("prompt lengths", "cut by the server to the asked length: `truncate`"),),
+        conditions=StageConditions(answered_by=(("a b", 8),), two_models=1),
     )
 
 
@@ -214,6 +227,10 @@ def request(index: int, stage: int = 0, events: int = 3) -> RequestObservation:
         kernel_stamps=True,
         outcome=RequestOutcome.OK,
         reason="",
+        resent=index % 2,
+        tokens_told=index != 1,
+        first_told=index != 2,
+        text_tokens=events if index else None,
     )
 
 

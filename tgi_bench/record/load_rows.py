@@ -8,6 +8,7 @@ import sys
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 
+from tgi_bench.codec import from_json, to_json
 from tgi_bench.load_observation import (
     ClientFacts,
     ClientFloor,
@@ -15,19 +16,20 @@ from tgi_bench.load_observation import (
     LoadStage,
     RequestObservation,
     RequestOutcome,
+    StageConditions,
     TokenSource,
 )
 
 _STAGE_COLUMNS = (
     "stage, concurrency, rate_per_s, repeat, began_ns, ended_ns, measured_from_ns, "
     "measured_until_ns, dialect, workers, worker_cpu_ns, parent_cpu_ns, wall_ns, kernel_stamps, "
-    "stamp_reason, clock_step_ns, connections_opened, connections_reopened, details"
+    "stamp_reason, clock_step_ns, connections_opened, connections_reopened, details, conditions"
 )
 _REQUEST_COLUMNS = (
     "stage, request_index, worker, part, conversation, turn, intended_ns, sent_ns, ended_ns, "
     "event_ns, event_tokens, events, shared_reads, prompt_tokens_asked, prompt_tokens, "
     "cached_tokens, output_tokens_asked, output_tokens, counted_by, finish_reason, status, "
-    "new_connection, kernel_stamps, outcome, reason"
+    "new_connection, kernel_stamps, outcome, reason, resent, tokens_told, first_told, text_tokens"
 )
 _FLOOR_COLUMNS = (
     "streams, interval_ns, events, events_per_s, cpu_ns_per_event, ttft_error_p50_ns, "
@@ -46,7 +48,7 @@ def insert_stage(connection: sqlite3.Connection, attempt_id: int, stage: LoadSta
     """Writes one stage of one attempt, with what the client was."""
     client = stage.client
     connection.execute(
-        f"INSERT INTO load_stages (attempt_id, {_STAGE_COLUMNS}) VALUES ({', '.join('?' * 20)})",
+        f"INSERT INTO load_stages (attempt_id, {_STAGE_COLUMNS}) VALUES ({', '.join('?' * 21)})",
         (
             attempt_id,
             stage.index,
@@ -68,6 +70,7 @@ def insert_stage(connection: sqlite3.Connection, attempt_id: int, stage: LoadSta
             client.connections_opened,
             client.connections_reopened,
             json.dumps(_details(stage), ensure_ascii=False),
+            to_json(stage.conditions),
         ),
     )
 
@@ -102,6 +105,7 @@ def select_stages(connection: sqlite3.Connection, attempt_id: int) -> tuple[Load
             ),
             details=tuple((n, value) for n, value in json.loads(row[18]) if n != _CUT_OFF),
             cut_off=dict(json.loads(row[18])).get(_CUT_OFF, ""),
+            conditions=from_json(StageConditions, row[19]),
         )
         for row in rows
     )
@@ -117,7 +121,7 @@ def insert_requests(
     """Writes requests of one attempt. Raises TypeError where an array is of another typecode."""
     connection.executemany(
         f"INSERT INTO requests (attempt_id, first_event_ns, last_event_ns, {_REQUEST_COLUMNS}) "
-        f"VALUES ({', '.join('?' * 28)})",
+        f"VALUES ({', '.join('?' * 32)})",
         (_request_row(attempt_id, o) for o in observations),
     )
 
@@ -158,6 +162,10 @@ def select_requests(
             kernel_stamps=bool(row[22]),
             outcome=RequestOutcome(row[23]),
             reason=row[24],
+            resent=row[25],
+            tokens_told=bool(row[26]),
+            first_told=bool(row[27]),
+            text_tokens=row[28],
         )
 
 
@@ -191,6 +199,10 @@ def _request_row(attempt_id: int, o: RequestObservation) -> tuple[Cell, ...]:
         o.kernel_stamps,
         o.outcome.value,
         o.reason,
+        o.resent,
+        o.tokens_told,
+        o.first_told,
+        o.text_tokens,
     )
 
 

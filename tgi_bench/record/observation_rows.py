@@ -7,25 +7,29 @@ import sqlite3
 from collections.abc import Sequence
 from itertools import groupby
 
+from tgi_bench.codec import from_json, to_json
 from tgi_bench.observation import (
+    Identity,
     Outcome,
     Phase,
     PublishedFigures,
     RankTiming,
     ServerFacts,
+    ShardFacts,
     StepObservation,
 )
 
 _STEP_COLUMNS = (
     "run_index, step_index, warmup, phase, sent_ns, ended_ns, prompt_tokens, new_tokens, "
-    "outcome, reason"
+    "outcome, reason, health_ns"
 )
 _PUBLISHED_COLUMNS = (
     "step, mean_ns, lowest_ns, highest_ns, p50_ns, p90_ns, p99_ns, mean_tokens_per_s, "
     "lowest_tokens_per_s, highest_tokens_per_s"
 )
 _FACT_COLUMNS = (
-    "command, arguments_seen, version, capacity_tokens, capacity_source, simulated, ready_ns"
+    "command, arguments_seen, version, capacity_tokens, capacity_source, simulated, ready_ns, "
+    "identity, shards"
 )
 
 
@@ -34,7 +38,7 @@ def insert_steps(
 ) -> None:
     """Writes the steps of one attempt with what each rank said of them."""
     connection.executemany(
-        f"INSERT INTO steps (attempt_id, {_STEP_COLUMNS}) VALUES ({', '.join('?' * 11)})",
+        f"INSERT INTO steps (attempt_id, {_STEP_COLUMNS}) VALUES ({', '.join('?' * 12)})",
         [
             (
                 attempt_id,
@@ -48,12 +52,13 @@ def insert_steps(
                 o.new_tokens,
                 o.outcome.value,
                 o.reason,
+                o.health_ns,
             )
             for o in observations
         ],
     )
     connection.executemany(
-        "INSERT INTO step_ranks VALUES (?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO step_ranks VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         [
             (
                 attempt_id,
@@ -63,6 +68,7 @@ def insert_steps(
                 r.forward_ns,
                 r.decode_ns,
                 r.total_ns,
+                r.requests,
             )
             for o in observations
             for r in o.ranks
@@ -73,7 +79,7 @@ def insert_steps(
 def select_steps(connection: sqlite3.Connection, attempt_id: int) -> tuple[StepObservation, ...]:
     """The steps of one attempt by run and step, ranks ascending."""
     rank_rows = connection.execute(
-        "SELECT run_index, step_index, shard_rank, forward_ns, decode_ns, total_ns "
+        "SELECT run_index, step_index, shard_rank, forward_ns, decode_ns, total_ns, requests "
         "FROM step_ranks WHERE attempt_id = ? ORDER BY run_index, step_index, shard_rank",
         (attempt_id,),
     ).fetchall()
@@ -98,6 +104,7 @@ def select_steps(connection: sqlite3.Connection, attempt_id: int) -> tuple[StepO
             ranks=ranks.get((row[0], row[1]), ()),
             outcome=Outcome(row[8]),
             reason=row[9],
+            health_ns=row[10],
         )
         for row in step_rows
     )
@@ -106,7 +113,7 @@ def select_steps(connection: sqlite3.Connection, attempt_id: int) -> tuple[StepO
 def insert_facts(connection: sqlite3.Connection, deployment_id: str, facts: ServerFacts) -> None:
     """Writes one start that became ready."""
     start = connection.execute(
-        f"INSERT INTO starts (deployment_id, {_FACT_COLUMNS}) VALUES ({', '.join('?' * 8)})",
+        f"INSERT INTO starts (deployment_id, {_FACT_COLUMNS}) VALUES ({', '.join('?' * 10)})",
         (
             deployment_id,
             json.dumps(facts.command),
@@ -116,6 +123,8 @@ def insert_facts(connection: sqlite3.Connection, deployment_id: str, facts: Serv
             facts.capacity_source,
             facts.simulated,
             facts.ready_ns,
+            to_json(facts.identity),
+            None if facts.shards is None else to_json(facts.shards),
         ),
     )
     connection.executemany(
@@ -158,6 +167,17 @@ def select_facts(connection: sqlite3.Connection, deployment_id: str) -> ServerFa
         simulated=bool(row[6]),
         ready_ns=row[7],
         details=tuple((name, value) for name, value in details),
+        identity=from_json(Identity, row[8]),
+        shards=None if row[9] is None else from_json(ShardFacts, row[9]),
+    )
+
+
+def update_shards(connection: sqlite3.Connection, deployment_id: str, shards: ShardFacts) -> None:
+    """Adds what the ranks said to the deployment's last start."""
+    connection.execute(
+        "UPDATE starts SET shards = ? WHERE start_id = "
+        "(SELECT max(start_id) FROM starts WHERE deployment_id = ? AND failure IS NULL)",
+        (to_json(shards), deployment_id),
     )
 
 

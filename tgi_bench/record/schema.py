@@ -6,6 +6,8 @@ History of `format_version` (SQLite's user_version):
     3  imported tables that are not of TGI's steps: their entries and figures.
     4  telemetry: devices, their samples, and the server's gauges around a trial. Direct mode:
        task trials, their attempts, runs and calls, and loads of models.
+    5  what makes a figure believed: what a server and its ranks said of themselves, what was seen
+       around a stage, whose the tokens of an event are, requests that were sent again.
 """
 
 from __future__ import annotations
@@ -308,7 +310,19 @@ CREATE TABLE published_values (  -- their figures; the metric's name ends in its
 
 _VERSION_4 = TELEMETRY_TABLES + TASK_TABLES
 
-MIGRATIONS = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4)
+_VERSION_5 = """
+ALTER TABLE starts ADD COLUMN identity TEXT NOT NULL DEFAULT '{}';  -- as JSON: Identity
+ALTER TABLE starts ADD COLUMN shards TEXT;  -- as JSON: ShardFacts; null: not asked
+ALTER TABLE steps ADD COLUMN health_ns INTEGER;  -- a call that computes nothing, before the run
+ALTER TABLE step_ranks ADD COLUMN requests INTEGER;  -- of the batch that the rank answered for
+ALTER TABLE load_stages ADD COLUMN conditions TEXT NOT NULL DEFAULT '{}';  -- as JSON
+ALTER TABLE requests ADD COLUMN resent INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE requests ADD COLUMN tokens_told INTEGER NOT NULL DEFAULT 1;
+ALTER TABLE requests ADD COLUMN first_told INTEGER NOT NULL DEFAULT 1;
+ALTER TABLE requests ADD COLUMN text_tokens INTEGER;
+"""
+
+MIGRATIONS = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5)
 """MIGRATIONS[n] turns a file of format n into one of format n + 1; format 0 is empty."""
 
 FORMAT_VERSION = len(MIGRATIONS)

@@ -1,7 +1,7 @@
 """Ranks of a server inside the test: gRPC on unix sockets, doing what a script says.
 
 A rank keeps batches as a shard does: Prefill makes one, Decode pops it and puts it back
-until each request has its new tokens.
+until each request has its new tokens. It answers for its own share of the batch's requests.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from pathlib import Path
 
 import grpc
@@ -50,11 +51,19 @@ class Garbage:
 Fault = Fail | Hang | Die | Garbage
 
 
+class Share(Enum):
+    """Which requests of a batch a rank answers for."""
+
+    PLACE = "its place modulo the ranks, as padded classes do"
+    ID = "its id modulo the ranks, as the flash class does from 2.4.0 on"
+
+
 @dataclass(frozen=True, slots=True)
 class Script:
     """What one rank does.
 
     faults: by (number of the Prefill from 0, step from 0); delay_s: of each step.
+    answers: by step, the ids that it answers for instead of its share.
     extra_steps: made beyond max_new_tokens, fewer where it is negative.
     tokens_per_step: of each request. counts: says current_tokens. times: sends durations.
     block_size: of the Info reply; None does not say. workers: calls answered at a time; a real
@@ -63,6 +72,8 @@ class Script:
 
     protocol: Protocol = Protocol.V3
     faults: tuple[tuple[tuple[int, int], Fault], ...] = ()
+    share: Share = Share.PLACE
+    answers: tuple[tuple[int, tuple[int, ...]], ...] = ()
     delay_s: float = 0.0
     extra_steps: int = 0
     tokens_per_step: int = 1
@@ -74,6 +85,13 @@ class Script:
 
     def fault(self, run: int, step: int) -> Fault | None:
         return dict(self.faults).get((run, step))
+
+    def answered(self, shard_rank: int, ranks: int, step: int, ids: list[int]) -> tuple[int, ...]:
+        """The ids that this rank answers for."""
+        if (given := dict(self.answers).get(step)) is not None:
+            return given
+        places = enumerate(ids) if self.share is Share.PLACE else ((i, i) for i in ids)
+        return tuple(i for place, i in places if place % ranks == shard_rank)
 
 
 @dataclass(slots=True)
@@ -185,10 +203,10 @@ class FakeRank:
             batch.size * (longest + new_tokens),
             batch.size if self.script.counts else None,
         )
+        ids = [r.id for r in batch.requests]
+        answered = self.script.answered(self.rank, len(self.urls), held.made - 1, ids)
         return m.StepReply(
-            tuple(
-                m.Generation(r.id, (token,) * self.script.tokens_per_step) for r in batch.requests
-            ),
+            tuple(m.Generation(i, (token,) * self.script.tokens_per_step) for i in answered),
             None if ended else cached,
             m.Durations(100 + self.rank, 20, 130 + self.rank) if self.script.times else None,
         )

@@ -40,6 +40,7 @@ TRIAL = BatchTrial(
     prompt_seed=0,
 )
 INTERNAL = grpc.StatusCode.INTERNAL
+NOTHING = (None, None, None)
 
 
 class Recorded:
@@ -109,19 +110,60 @@ def test_a_flash_batch_does_not_tell_its_prompt_tokens(folder: Path, counts: boo
 @pytest.mark.parametrize(
     ("protocol", "times", "expected"),
     [
-        (Protocol.V3, True, (RankTiming(0, 100, 20, 130), RankTiming(1, 101, 20, 131))),
-        (Protocol.V2, True, (RankTiming(0, 100, 20, 130), RankTiming(1, 101, 20, 131))),
-        (Protocol.V2, False, (RankTiming(0, None, None, None), RankTiming(1, None, None, None))),
-        (Protocol.V1, True, (RankTiming(0, None, None, None), RankTiming(1, None, None, None))),
+        (Protocol.V3, True, (RankTiming(0, 100, 20, 130, 2), RankTiming(1, 101, 20, 131, 1))),
+        (Protocol.V2, True, (RankTiming(0, 100, 20, 130, 2), RankTiming(1, 101, 20, 131, 1))),
+        (Protocol.V2, False, (RankTiming(0, *NOTHING, 2), RankTiming(1, *NOTHING, 1))),
+        (Protocol.V1, True, (RankTiming(0, *NOTHING, 2), RankTiming(1, *NOTHING, 1))),
     ],
 )
-def test_every_rank_s_own_times_are_kept(
+def test_every_rank_s_own_times_and_share_are_kept(
     folder: Path, protocol: Protocol, times: bool, expected: tuple[RankTiming, ...]
 ) -> None:
     script = Script(protocol, times=times)
     with serving(folder, script, script) as (fake, _):
         _, recorded = driven(fake)
     assert {o.ranks for o in recorded.steps} == {expected}
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 3, 8])
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_a_step_is_what_all_ranks_answer_together(
+    folder: Path, count: int, batch_size: int
+) -> None:
+    with serving(folder, *[Script()] * count) as fakes:
+        end, recorded = driven(fakes[0], replace(TRIAL, batch_size=batch_size))
+    assert end == TrialEnd(Outcome.OK, "")
+    assert {o.new_tokens for o in recorded.steps} == {batch_size}
+    shares = {tuple(rank.requests for rank in o.ranks) for o in recorded.steps}
+    assert shares == {tuple(len(range(rank, batch_size, count)) for rank in range(count))}
+
+
+@pytest.mark.parametrize("step", [0, 2])
+@pytest.mark.parametrize(
+    ("first", "second", "reason"),
+    [
+        (
+            (0,),
+            (1,),
+            "no rank answered for request 2 (shard_rank 0 answered for request 0; shard_rank 1 "
+            "answered for request 1)",
+        ),
+        ((0, 2), (1, 2), "more than one answer for request 2: from shard_rank 0 and shard_rank 1"),
+        ((0, 2), (1, 7), "an answer for request 7, not of the batch, from shard_rank 1"),
+    ],
+)
+def test_answers_that_are_not_those_of_the_batch_fail_the_step(
+    folder: Path, step: int, first: tuple[int, ...], second: tuple[int, ...], reason: str
+) -> None:
+    scripts = (Script(answers=((step, first),)), Script(answers=((step, second),)))
+    with serving(folder, *scripts) as fakes:
+        end, recorded = driven(fakes[0])
+    assert end == TrialEnd(Outcome.FAILED, reason)
+    assert [o.outcome for o in recorded.steps] == [Outcome.OK] * step + [Outcome.FAILED]
+    failed = recorded.steps[-1]
+    assert (failed.step_index, failed.reason) == (step, reason)
+    assert [rank.requests for rank in failed.ranks] == [len(first), len(second)]
+    assert all(fake.cleared == [fakes[0].prefills[0].id] for fake in fakes)
 
 
 def test_the_slowest_rank_is_the_latency_of_each_step(folder: Path) -> None:

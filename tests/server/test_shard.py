@@ -78,11 +78,18 @@ def protocol_of_module(pb: ModuleType) -> ModuleType:
 
 
 @contextmanager
-def served(version: Version, engine: EngineConfig | None = None) -> Iterator[Served]:
+def served(
+    version: Version, engine: EngineConfig | None = None, shard_rank: int = 0
+) -> Iterator[Served]:
     with tempfile.TemporaryDirectory(prefix="tgi", dir="/tmp") as folder:
         config = server_config(version, f"{folder}/s", engine)
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.server.serve_rank", pickle.dumps(Rank(config, 0)).hex()],
+            [
+                sys.executable,
+                "-m",
+                "tests.server.serve_rank",
+                pickle.dumps(Rank(config, shard_rank)).hex(),
+            ],
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -92,7 +99,7 @@ def served(version: Version, engine: EngineConfig | None = None) -> Iterator[Ser
         assert process.stderr is not None
         try:
             assert process.stdout.readline() == "ready\n", process.stderr.read()
-            path = config.uds_path(0)
+            path = config.uds_path(shard_rank)
             with grpc.insecure_channel(
                 f"unix:{path}", options=[("grpc.max_send_message_length", -1)]
             ) as channel:
@@ -165,6 +172,33 @@ def test_join_filter_clear(rank: Served) -> None:
     with pytest.raises(grpc.RpcError) as error:
         stub.Decode(pb.DecodeRequest(batches=[kept]))
     assert code_of(error) == (grpc.StatusCode.INTERNAL, "Batch ID 1 not found in cache.")
+
+
+@pytest.mark.parametrize(
+    ("version", "model", "first", "filtered"),
+    [
+        ((0, 9, 4), PADDED, ([100, 102], [101]), ([101], [102])),
+        ((3, 3, 7), PADDED, ([100, 102], [101]), ([101], [102])),
+        ((2, 3, 0), FLASH, ([100, 102], [101]), ([101], [102])),
+        ((2, 4, 0), FLASH, ([100, 102], [101]), ([102], [101])),
+    ],
+)
+def test_a_rank_answers_for_its_own_share(
+    version: Version, model: str, first: tuple[list[int], ...], filtered: tuple[list[int], ...]
+) -> None:
+    """By place in the batch as it is, or, in the flash class from 2.4.0 on, by id."""
+    for shard_rank in range(2):
+        with served(version, engine_config(model, num_shard=2), shard_rank) as one:
+            stub, pb = one.stub(), one.pb
+            if model == FLASH:
+                stub.Warmup(pb.WarmupRequest(batch=one.batch(0, (64, 2)), max_prefill_tokens=128))
+            reply = stub.Prefill(pb.PrefillRequest(batch=one.batch(1, (8, 9), (8, 9), (8, 9))))
+            assert [g.request_id for g in reply.generations] == first[shard_rank]
+            assert list(reply.batch.request_ids) == [100, 101, 102]
+            stub.FilterBatch(pb.FilterBatchRequest(batch_id=1, request_ids=[101, 102]))
+            reply = stub.Decode(pb.DecodeRequest(batches=[reply.batch]))
+            assert [g.request_id for g in reply.generations] == filtered[shard_rank]
+            assert list(reply.batch.request_ids) == [101, 102]
 
 
 def test_errors_that_a_shard_survives(rank: Served) -> None:

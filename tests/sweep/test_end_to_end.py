@@ -76,6 +76,7 @@ def test_both_ranks_are_observed_and_warm_ups_are_marked(tool: Tool) -> None:
         assert all(r.total_ns is not None and r.total_ns <= step.latency_ns for r in step.ranks)
         assert (step.phase is Phase.PREFILL) == (step.step_index == 0)
         assert step.new_tokens == 2
+        assert [r.requests for r in step.ranks] == [1, 1]
 
 
 @pytest.mark.parametrize(

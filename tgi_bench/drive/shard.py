@@ -11,10 +11,12 @@ import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 
 from google.protobuf.message import DecodeError
 
 from tgi_bench.drive.ranks import RankError, Ranks, Reply
+from tgi_bench.drive.shares import Answer, Shares, answers_of
 from tgi_bench.errors import StepError
 from tgi_bench.observation import Outcome, Phase, RankTiming, StepObservation, TrialEnd
 from tgi_bench.plan.plan import BatchTrial, Sampling
@@ -85,112 +87,149 @@ class _Run:
 
 
 def _run(ranks: Ranks, trial: BatchTrial, run: _Run, observations: list[StepObservation]) -> None:
-    """One Prefill and its Decodes; appends what was seen, a failed step included."""
+    """One Prefill and its Decodes; appends what was seen, the first failed step included.
+
+    Steps after one whose answers were wrong are left out: the batch was no longer the asked one.
+    """
     batch = _batch(trial, run.prompts)
-    step = _Stepper(ranks, trial, run, observations)
+    made: list[_Step] = []
+    failure: RankError | None = None
     try:
-        reply = step(Phase.PREFILL, codec.encode_prefill(ranks.protocol, batch))
-        while reply.cached is not None and len(observations) < trial.decode_length:
-            reply = step(Phase.DECODE, codec.encode_decode(ranks.protocol, [reply.cached]))
-        _check_length(trial, reply, observations)
+        try:
+            _make_steps(ranks, trial, batch, made)
+        except RankError as error:
+            failure = error
+        # Only here, for between two steps every moment is the server's idle time.
+        observations += _observed(trial, run, batch, made)
+        if observations and observations[-1].outcome is not Outcome.OK:
+            raise StepError(observations[-1].outcome, observations[-1].reason)
+        if failure is not None:
+            observations.append(_failed(run, len(made), failure))
+            raise failure
+        _check_length(trial, made[-1], observations)
     except BaseException:
         _forget(ranks, batch.id)
         raise
 
 
-class _Stepper:
-    """Makes a run's steps, one after the other, and keeps what was seen of each."""
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A step that every rank answered; all but room by shard_rank.
 
-    def __init__(
-        self, ranks: Ranks, trial: BatchTrial, run: _Run, observations: list[StepObservation]
-    ) -> None:
-        self._ranks = ranks
-        self._trial = trial
-        self._run = run
-        self._observations = observations
+    goes_on: rank 0 holds the batch for another step. room_tokens: that it set aside for it.
+    """
 
-    def __call__(self, phase: Phase, payload: bytes) -> m.StepReply:
-        call = self._ranks.prefill if phase is Phase.PREFILL else self._ranks.decode
+    sent_ns: int
+    ended_ns: int
+    answered: tuple[tuple[Answer, ...], ...]
+    durations: tuple[m.Durations | None, ...]
+    goes_on: bool
+    room_tokens: int | None
+
+
+def _make_steps(ranks: Ranks, trial: BatchTrial, batch: m.Batch, made: list[_Step]) -> None:
+    """Prefill and Decode until the batch has ended; RankError from the step that fails."""
+    timeout_s = trial.step_timeout_s
+    reply = ranks.prefill(codec.encode_prefill(ranks.protocol, batch), timeout_s)
+    cached = _keep(ranks.protocol, reply, made)
+    while cached is not None and len(made) < trial.decode_length:
+        reply = ranks.decode(codec.encode_decode(ranks.protocol, [cached]), timeout_s)
+        cached = _keep(ranks.protocol, reply, made)
+
+
+def _keep(protocol: m.Protocol, reply: Reply, made: list[_Step]) -> m.CachedBatch | None:
+    """What rank 0 holds now. RankError where a rank's reply does not parse."""
+    replies = []
+    for rank, payload in enumerate(reply.payloads):
         try:
-            reply = call(payload, self._trial.step_timeout_s)
-        except RankError as failure:
-            self._keep_failure(phase, failure)
-            raise
-        return self._keep(phase, reply)
+            replies.append(codec.decode_step_reply(protocol, payload))
+        except (DecodeError, ValueError) as error:
+            reason = f"shard_rank {rank}: its reply does not parse: {error}"
+            raise RankError(Outcome.FAILED, reason, reply.sent_ns, reply.ended_ns) from error
+    cached = replies[0].cached
+    made.append(
+        _Step(
+            sent_ns=reply.sent_ns,
+            ended_ns=reply.ended_ns,
+            answered=tuple(map(answers_of, replies)),
+            durations=tuple(r.durations for r in replies),
+            goes_on=cached is not None,
+            room_tokens=None if cached is None else cached.max_tokens,
+        )
+    )
+    return cached
 
-    def _keep(self, phase: Phase, reply: Reply) -> m.StepReply:
-        replies = self._decoded(phase, reply)
-        first = replies[0]
-        self._observations.append(
+
+def _observed(
+    trial: BatchTrial, run: _Run, batch: m.Batch, made: Sequence[_Step]
+) -> list[StepObservation]:
+    """The steps that were made, up to the first whose answers are not those of the batch."""
+    shares = Shares(request.id for request in batch.requests)
+    seen: list[StepObservation] = []
+    for index, step in enumerate(made):
+        joined = shares.join(step.answered)
+        first = index == 0
+        seen.append(
             StepObservation(
-                run_index=self._run.index,
-                warmup=self._run.warmup,
-                phase=phase,
-                step_index=len(self._observations),
-                sent_ns=reply.sent_ns,
-                ended_ns=reply.ended_ns,
-                prompt_tokens=self._prompt_tokens(first) if phase is Phase.PREFILL else None,
-                new_tokens=sum(len(generation.tokens) for generation in first.generations),
-                ranks=tuple(_timing(rank, r.durations) for rank, r in enumerate(replies)),
-                outcome=Outcome.OK,
-                reason="",
+                run_index=run.index,
+                warmup=run.warmup,
+                phase=Phase.PREFILL if first else Phase.DECODE,
+                step_index=index,
+                sent_ns=step.sent_ns,
+                ended_ns=step.ended_ns,
+                prompt_tokens=_prompt_tokens(trial, run, step) if first else None,
+                new_tokens=joined.new_tokens,
+                ranks=tuple(map(_timing, count(), step.durations, step.answered)),
+                outcome=Outcome.OK if joined.fault is None else Outcome.FAILED,
+                reason=joined.fault or "",
             )
         )
-        return first
-
-    def _prompt_tokens(self, reply: m.StepReply) -> int | None:
-        """Batch size x the longest prompt, solved from the room set aside for the batch.
-
-        A padded shard sets aside size * (longest prompt + all new tokens); a flash one whole
-        blocks, which do not tell.
-        """
-        if reply.cached is None or not self._run.padded:
-            return None
-        new_tokens = self._trial.batch_size * self._trial.decode_length
-        return reply.cached.max_tokens - self._trial.batch_size * new_tokens
-
-    def _decoded(self, phase: Phase, reply: Reply) -> list[m.StepReply]:
-        """Each rank's reply; StepError where one of them does not parse."""
-        replies = []
-        for rank, payload in enumerate(reply.payloads):
-            try:
-                replies.append(codec.decode_step_reply(self._ranks.protocol, payload))
-            except (DecodeError, ValueError) as error:
-                reason = f"shard_rank {rank}: its reply does not parse: {error}"
-                failure = RankError(Outcome.FAILED, reason, reply.sent_ns, reply.ended_ns)
-                self._keep_failure(phase, failure)
-                raise failure from error
-        return replies
-
-    def _keep_failure(self, phase: Phase, failure: RankError) -> None:
-        self._observations.append(
-            StepObservation(
-                run_index=self._run.index,
-                warmup=self._run.warmup,
-                phase=phase,
-                step_index=len(self._observations),
-                sent_ns=failure.sent_ns,
-                ended_ns=failure.ended_ns,
-                prompt_tokens=None,
-                new_tokens=0,
-                ranks=(),
-                outcome=failure.outcome,
-                reason=str(failure),
-            )
-        )
+        if joined.fault is not None:
+            break
+    return seen
 
 
-def _timing(rank: int, durations: m.Durations | None) -> RankTiming:
+def _failed(run: _Run, index: int, failure: RankError) -> StepObservation:
+    return StepObservation(
+        run_index=run.index,
+        warmup=run.warmup,
+        phase=Phase.DECODE if index else Phase.PREFILL,
+        step_index=index,
+        sent_ns=failure.sent_ns,
+        ended_ns=failure.ended_ns,
+        prompt_tokens=None,
+        new_tokens=0,
+        ranks=(),
+        outcome=failure.outcome,
+        reason=str(failure),
+    )
+
+
+def _prompt_tokens(trial: BatchTrial, run: _Run, prefill: _Step) -> int | None:
+    """Batch size x the longest prompt, solved from the room set aside for the batch.
+
+    A padded shard sets aside size * (longest prompt + all new tokens); a flash one whole
+    blocks, which do not tell.
+    """
+    if prefill.room_tokens is None or not run.padded:
+        return None
+    new_tokens = trial.batch_size * trial.decode_length
+    return prefill.room_tokens - trial.batch_size * new_tokens
+
+
+def _timing(rank: int, durations: m.Durations | None, answers: Sequence[Answer]) -> RankTiming:
     if durations is None:
-        return RankTiming(rank, None, None, None)
-    return RankTiming(rank, durations.forward_ns, durations.decode_ns, durations.total_ns)
+        return RankTiming(rank, None, None, None, len(answers))
+    return RankTiming(
+        rank, durations.forward_ns, durations.decode_ns, durations.total_ns, len(answers)
+    )
 
 
-def _check_length(trial: BatchTrial, reply: m.StepReply, seen: list[StepObservation]) -> None:
+def _check_length(trial: BatchTrial, last: _Step, seen: Sequence[StepObservation]) -> None:
     """Raise StepError unless each request got decode_length tokens and the batch has ended."""
     expected = trial.batch_size * trial.decode_length
     got = sum(observation.new_tokens for observation in seen)
-    if reply.cached is not None or got != expected:
+    if last.goes_on or got != expected:
         raise StepError(
             Outcome.FAILED,
             f"the server made {got} tokens in {len(seen)} steps where {expected} were asked for",

@@ -54,6 +54,12 @@ class Behaviour:
         return self.version >= (2, 4, 0)
 
     @property
+    def flash_shares_by_id(self) -> bool:
+        """A flash rank answers for the request ids that are its own modulo the ranks. Before, as
+        in all padded classes, it is their place in the batch."""
+        return self.version >= (2, 4, 0)
+
+    @property
     def warms_up(self) -> bool:
         """The Warmup RPC."""
         return self.version >= (0, 9, 0)

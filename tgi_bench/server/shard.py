@@ -11,7 +11,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -23,6 +23,7 @@ from tgi_bench.server.config import ServerConfig
 from tgi_bench.server.engine import Engine, engine_of
 from tgi_bench.server.log import LAUNCHER, Log
 from tgi_bench.wire import codec
+from tgi_bench.wire import messages as m
 
 EXIT_DELAY_S = 0.2
 """From answering a RuntimeError to the exit (2.4.0 and later): within 0.5 s of it."""
@@ -133,12 +134,25 @@ class _Shard:
     def _prefill(self, payload: bytes) -> bytes:
         protocol = self.behaviour.protocol
         reply = self.engine.prefill(codec.decode_prefill(protocol, payload))
-        return codec.encode_step_reply(protocol, reply)
+        return codec.encode_step_reply(protocol, self._own(reply))
 
     def _decode(self, payload: bytes) -> bytes:
         protocol = self.behaviour.protocol
         reply = self.engine.decode(codec.decode_decode(protocol, payload))
-        return codec.encode_step_reply(protocol, reply)
+        return codec.encode_step_reply(protocol, self._own(reply))
+
+    def _own(self, reply: m.StepReply) -> m.StepReply:
+        """The reply with this rank's share of the generations: every rank computes all of them."""
+        ranks = self.rank.config.engine.num_shard
+        if ranks == 1:
+            return reply
+        by_id = self.behaviour.flash_shares_by_id and not self.engine.info().requires_padding
+        own = tuple(
+            generation
+            for place, generation in enumerate(reply.generations)
+            if (generation.request_id if by_id else place) % ranks == self.rank.shard_rank
+        )
+        return replace(reply, generations=own)
 
     def _handler(self, rpc: str, answer: Answer) -> Callable[[bytes, Context], Awaitable[bytes]]:
         """`answer` with its errors told as this version's shards tell them."""

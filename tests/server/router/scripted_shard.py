@@ -58,7 +58,7 @@ class ScriptedShard:
     def __init__(self, protocol: Protocol, paths: list[str], rank: int, script: Script) -> None:
         self._protocol = protocol
         self._paths = paths
-        self._path = paths[rank]
+        self._rank = rank
         self._script = script
         self._held: dict[int, dict[int, int]] = {}
         self._requests: dict[int, Request] = {}
@@ -81,7 +81,7 @@ class ScriptedShard:
         generic = grpc.method_handlers_generic_handler(service, handlers)
         self._server = grpc.aio.server()
         self._server.add_generic_rpc_handlers((generic,))
-        self._server.add_insecure_port(f"unix:{self._path}")
+        self._server.add_insecure_port(f"unix:{self._paths[self._rank]}")
         await self._server.start()
 
     async def stop(self) -> None:
@@ -156,7 +156,12 @@ class ScriptedShard:
             raise ValueError(self._script.fail)
 
     def _reply(self, batch_id: int, positions: dict[int, int]) -> bytes:
-        generations = tuple(self._generation(i, at) for i, at in positions.items())
+        # Its own share of the batch, by place.
+        generations = tuple(
+            self._generation(i, at)
+            for place, (i, at) in enumerate(positions.items())
+            if place % len(self._paths) == self._rank
+        )
         left = {
             i: at + 1
             for i, at in positions.items()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TypeAlias
 
 import grpc
@@ -31,9 +32,11 @@ _Call: TypeAlias = "grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]"
 
 
 class ShardClient:
-    """All ranks of one deployment. Every call goes to each of them; rank 0's reply is used.
+    """All ranks of one deployment. Every call goes to each of them.
 
-    Every method raises ShardCallError when any rank fails.
+    A step's generations are those of all ranks together: each answers for its own share of the
+    batch. Of all else rank 0's word is taken. Every method raises ShardCallError when any rank
+    fails.
     """
 
     def __init__(self, protocol: Protocol, channels: tuple[grpc.aio.Channel, ...]) -> None:
@@ -45,7 +48,7 @@ class ShardClient:
         """Ask rank 0 at `master_path` for all ranks and connect to them."""
         async with grpc.aio.insecure_channel(f"unix:{master_path}") as master:
             probe = cls(protocol, (master,))
-            reply = await probe._all("ServiceDiscovery", codec.EMPTY, _DISCOVERY_S)
+            reply = await probe._first("ServiceDiscovery", codec.EMPTY, _DISCOVERY_S)
         paths = [url.removeprefix("unix://") for url in codec.decode_discovery(protocol, reply)]
         return cls(
             protocol,
@@ -58,7 +61,7 @@ class ShardClient:
 
     async def info(self) -> Info:
         """What rank 0 says of itself."""
-        return codec.decode_info(self._protocol, await self._all("Info", codec.EMPTY))
+        return codec.decode_info(self._protocol, await self._first("Info", codec.EMPTY))
 
     async def health(self) -> None:
         """Returns when every rank has answered."""
@@ -67,28 +70,39 @@ class ShardClient:
     async def warmup(self, warmup: Warmup) -> WarmupReply:
         """One prefill as large as will ever be sent."""
         payload = codec.encode_warmup(self._protocol, warmup)
-        return codec.decode_warmup_reply(self._protocol, await self._all("Warmup", payload))
+        return codec.decode_warmup_reply(self._protocol, await self._first("Warmup", payload))
 
     async def prefill(self, batch: Batch) -> StepReply:
         """The prefill step of a new batch."""
         payload = codec.encode_prefill(self._protocol, batch)
-        return codec.decode_step_reply(self._protocol, await self._all("Prefill", payload))
+        return await self._joined("Prefill", payload)
 
     async def decode(self, batches: Iterable[CachedBatch]) -> StepReply:
         """One decode step; several batches are joined."""
         payload = codec.encode_decode(self._protocol, batches)
-        return codec.decode_step_reply(self._protocol, await self._all("Decode", payload))
+        return await self._joined("Decode", payload)
 
     async def filter_batch(self, batch_id: int, request_ids: Iterable[int]) -> CachedBatch:
         """Keep these requests of a batch."""
         payload = codec.encode_filter(self._protocol, batch_id, request_ids)
-        return codec.decode_filter_reply(self._protocol, await self._all("FilterBatch", payload))
+        return codec.decode_filter_reply(self._protocol, await self._first("FilterBatch", payload))
 
     async def clear_cache(self, batch_id: int | None) -> None:
         """Forget a batch; None: all of them."""
         await self._all("ClearCache", codec.encode_clear_cache(self._protocol, batch_id))
 
-    async def _all(self, rpc: str, payload: bytes, timeout_s: float | None = None) -> bytes:
+    async def _joined(self, rpc: str, payload: bytes) -> StepReply:
+        """Rank 0's reply, with the generations of every rank."""
+        read = [
+            codec.decode_step_reply(self._protocol, reply)
+            for reply in await self._all(rpc, payload)
+        ]
+        return replace(read[0], generations=tuple(g for reply in read for g in reply.generations))
+
+    async def _first(self, rpc: str, payload: bytes, timeout_s: float | None = None) -> bytes:
+        return (await self._all(rpc, payload, timeout_s))[0]
+
+    async def _all(self, rpc: str, payload: bytes, timeout_s: float | None = None) -> list[bytes]:
         """Send to all ranks at once and wait for the slowest, also when one has failed:
         the ranks must stay in step."""
         method = self._protocol.method(rpc)
@@ -105,7 +119,7 @@ class ShardClient:
             if isinstance(reply, BaseException):
                 raise reply
             replies.append(reply)
-        return replies[0]
+        return replies
 
     @staticmethod
     def _unary(channel: grpc.aio.Channel, method: str) -> _Call:

@@ -81,8 +81,12 @@ class Driver:
             self.tokens.setdefault(generation.request_id, []).append(token.id)
             if generation.generated_text is not None:
                 self.texts[generation.request_id] = generation.generated_text.text
-        if reply.cached is not None:
-            self.held.append(reply.cached)
+        if reply.cached is None:
+            return
+        left = [i for i in reply.cached.request_ids if i not in self.texts]
+        held = reply.cached
+        # As a router does: a shard goes on with who has ended.
+        self.held.append(held if len(left) == held.size else self.shard.filter_batch(held.id, left))
 
     def decode(self) -> None:
         count = self.rng.randint(1, len(self.held))
@@ -187,11 +191,11 @@ def test_durations_by_version() -> None:
     ("asked", "error", "message"),
     [
         (batch(0), IndexError, "out of range"),
-        (batch(0, replace(request(), text="")), ValueError, "text chunk"),
+        (batch(0, replace(request(), text="")), NotImplementedError, "text chunk"),
         (batch(0, replace(request(), truncate=0)), TypeError, "new_zeros"),
         (batch(0, request(temperature=0.0)), ValueError, "temperature"),
         (batch(0, request(top_p=0.0)), ValueError, "top_p"),
-        (replace(batch(0, request()), size=2), RuntimeError, "size of tensor"),
+        (replace(batch(0, request()), size=2), RuntimeError, "size of the tensor"),
         (batch(0, request(words=60, new=64)), ValueError, f"the {POSITIONS} positions"),
     ],
 )
@@ -255,7 +259,10 @@ def test_a_stop_sequence_ends_a_request_and_not_its_neighbour() -> None:
     text = reply.generations[0].generated_text
     assert text is not None
     assert (text.finish_reason, text.generated_tokens) == (FinishReason.STOP_SEQUENCE, 2)
-    assert cached(reply).request_ids == (2,)
+    assert reply.generations[1].generated_text is None
+    assert cached(reply).request_ids == (1, 2)
+    assert shard.filter_batch(0, [2]).request_ids == (2,)
+    assert [g.request_id for g in shard.decode([cached(reply)]).generations] == [2]
 
 
 def text_model() -> LoadedModel:
@@ -323,4 +330,5 @@ def test_the_warm_up_says_what_memory_holds() -> None:
 def test_what_a_shard_says_of_itself() -> None:
     info = engine().info()
     assert (info.requires_padding, info.dtype, info.device_type) == (True, "torch.float32", "cpu")
-    assert info.attention_impl is None
+    assert (info.attention_impl, info.block_size) == ("paged", 16)
+    assert engine(version=(2, 0, 4)).info().attention_impl is None

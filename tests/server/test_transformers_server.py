@@ -154,10 +154,15 @@ def model(folder: Path) -> LoadedModel:
 def test_tokens_over_grpc(served: Served, model: LoadedModel) -> None:
     asked = [request(1, 3, 6), request(2, 9, 3), request(3, 1, 7)]
     tokens: dict[int, list[int]] = {r.id: [] for r in asked}
+    ended: set[int] = set()
 
     def take(reply: StepReply) -> StepReply:
         for generation in reply.generations:
+            if generation.request_id in ended:
+                continue  # nobody filters it out
             tokens[generation.request_id] += [token.id for token in generation.tokens]
+            if generation.generated_text is not None:
+                ended.add(generation.request_id)
         return reply
 
     with shard_of(served) as shard:

@@ -53,6 +53,12 @@ class Answering:
         """New tokens so far."""
         return len(self.ids) - self.prompt_tokens
 
+    @property
+    def left(self) -> int:
+        """New tokens that are still to come; below 0 where it has ended and was not filtered
+        out."""
+        return self.request.stopping.max_new_tokens - self.generated_tokens
+
     def token(self, token_id: int, logprob: float) -> Token:
         """A token by itself, as a prompt's and an alternative's are told."""
         tokenizer = self.model.tokenizer

@@ -187,6 +187,12 @@ class Behaviour:
         return self.version >= (1, 2, 0)
 
     @property
+    def explains_temperature(self) -> bool:
+        """The wording of transformers 4.33, the first that tells why a temperature of 0 is
+        refused: its locked dependencies have it from this tag on."""
+        return self.version >= (1, 1, 0)
+
+    @property
     def names_limits_in_warmup(self) -> bool:
         """max_input_tokens and max_total_tokens in the Warmup reply."""
         return self.version >= (3, 0, 0)

@@ -11,18 +11,21 @@ from __future__ import annotations
 import math
 import zlib
 
+from tgi_bench.server.behaviour import Behaviour
 from tgi_bench.torch_engine.word_tokenizer import WordTokenizer
 from tgi_bench.wire.messages import Request, Token, TokenChoice
 
 _MASK = 2**64 - 1
 
 
-def check_choice(choice: TokenChoice) -> None:
+def check_choice(choice: TokenChoice, behaviour: Behaviour) -> None:
     """ValueError for parameters that a shard refuses, in the words of its library.
 
     Zeros are refused, and proto3's zeros are what a client sends that sets nothing.
     """
     temperature = choice.temperature
+    if not temperature > 0 and not behaviour.explains_temperature:
+        raise ValueError(f"`temperature` has to be a strictly positive float, but is {temperature}")
     if not temperature > 0:
         hint = (
             " If you're looking for greedy decoding strategies, set `do_sample=False`."

@@ -61,15 +61,25 @@ class Sequence:
 
 @dataclass(frozen=True, slots=True)
 class HeldBatch:
-    """Sequences that are decoded together, in the order of their replies. Never empty."""
+    """Sequences that are decoded together, in the order of their replies. Never empty.
+
+    padded_room: tokens set aside where its class pads (`padded_room`).
+    """
 
     id: int
     sequences: tuple[Sequence, ...]
+    padded_room: int
 
     @property
     def contexts(self) -> tuple[int, ...]:
         """Tokens that the next decode step attends to, for each sequence."""
         return tuple(sequence.context_tokens for sequence in self.sequences)
+
+    @property
+    def left(self) -> tuple[int, ...]:
+        """New tokens that are still to come, for each sequence; below 0 for one that has ended
+        and was not filtered out."""
+        return tuple(s.request.stopping.max_new_tokens - s.generated_tokens for s in self.sequences)
 
     @property
     def blocks(self) -> int:
@@ -82,13 +92,5 @@ class HeldBatch:
         return len(self.sequences)
 
     def max_tokens(self, padded: bool) -> int:
-        """Room set aside from prefill on.
-
-        Flash class: its blocks. Padded class, as TGI counts it there: every sequence at the
-        longest prompt and the new tokens of all of them.
-        """
-        if not padded:
-            return self.blocks * BLOCK_TOKENS
-        longest = max(sequence.prompt_tokens for sequence in self.sequences)
-        new = sum(sequence.request.stopping.max_new_tokens for sequence in self.sequences)
-        return len(self.sequences) * (longest + new)
+        """Room set aside; of a flash class its blocks."""
+        return self.padded_room if padded else self.blocks * BLOCK_TOKENS

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tgi_bench.server import choice
-from tgi_bench.server.admission import longest_prompt
+from tgi_bench.server import choice, padded_room
+from tgi_bench.server.admission import check_size, longest_prompt, padded_warmup
 from tgi_bench.server.behaviour import Behaviour
 from tgi_bench.server.config import EngineConfig
 from tgi_bench.server.device import Device
@@ -69,10 +69,10 @@ class SimulatedEngine:
     def info(self) -> m.Info:
         """What the shard says of itself.
 
-        Flash models name paged attention in blocks of 16: the engine has neither the prefix
-        cache nor the chunking that flashinfer would stand for.
+        Paged attention in blocks of 16, which a padded class names too: the engine has neither
+        the prefix cache nor the chunking that flashinfer would stand for.
         """
-        attention = self._behaviour.names_attention and not self._padded
+        attention = self._behaviour.names_attention
         return m.Info(
             requires_padding=self._padded,
             dtype=f"torch.{self._dtype}",
@@ -89,7 +89,7 @@ class SimulatedEngine:
         if self._padded or not self._behaviour.has_kv_pool:
             self.prefill(warmup.batch)
             self._cache.pop(warmup.batch.id, None)
-            return m.WarmupReply(None)
+            return padded_warmup(warmup, self._behaviour)
         start_ns = self._clock.now_ns()
         sequences = self._admitted(warmup.batch)
         lengths = tuple(s.prompt_tokens for s in sequences)
@@ -119,7 +119,8 @@ class SimulatedEngine:
             device.allocate_prefill(lengths, self._held_bytes())
         else:
             device.allocate_beside_pool(lengths, self._reserved_pool(sequences))
-        held = HeldBatch(batch.id, sequences)
+        new_tokens = tuple(s.request.stopping.max_new_tokens for s in sequences)
+        held = HeldBatch(batch.id, sequences, padded_room.of_prompts(lengths, new_tokens))
         return self._step(held, _Timed(start_ns, device.prefill_s(lengths)), first=True)
 
     def decode(self, batches: Iterable[m.CachedBatch]) -> m.StepReply:
@@ -134,7 +135,11 @@ class SimulatedEngine:
             raise ValueError("Must provide at least one batch")
         concat_ns = None
         if len(taken) > 1:
-            taken[0] = HeldBatch(taken[0].id, tuple(s for b in taken for s in b.sequences))
+            room = padded_room.of_joined(
+                [padded_room.Part(batch.padded_room, batch.contexts) for batch in taken]
+            )
+            sequences = tuple(sequence for batch in taken for sequence in batch.sequences)
+            taken[0] = HeldBatch(taken[0].id, sequences, room)
             concat_ns = max(1, self._clock.now_ns() - start_ns)
         held = taken[0]
         contexts = held.contexts
@@ -144,15 +149,22 @@ class SimulatedEngine:
         return self._step(held, timed, first=False)
 
     def filter_batch(self, batch_id: int, request_ids: Iterable[int]) -> m.CachedBatch:
-        """Keep these requests of a batch, in this order. A failure loses the batch."""
+        """Keep these requests of a batch, in this order. A failure loses the batch.
+
+        One that keeps them all changes nothing, not even their order.
+        """
         self._turnaround.interrupted()
         held = self._take(batch_id)
         by_id = {sequence.request.id: sequence for sequence in held.sequences}
         kept = tuple(by_id[request_id] for request_id in request_ids)
         if not kept:
             raise ValueError("Batch must have at least one request")
-        self._cache[batch_id] = HeldBatch(batch_id, kept)
-        return self._cached(self._cache[batch_id])
+        if len(kept) < len(held.sequences):
+            held = HeldBatch(batch_id, kept, 0)
+            room = padded_room.of_kept(held.contexts, held.left)
+            held = replace(held, padded_room=room)
+        self._cache[batch_id] = held
+        return self._cached(held)
 
     def clear_cache(self, batch_id: int | None) -> None:
         """Forget a batch, known or not; None forgets all."""
@@ -171,7 +183,9 @@ class SimulatedEngine:
     def _admitted(self, batch: m.Batch) -> tuple[Sequence, ...]:
         """The batch's requests with their prompts cut, or the error that a shard raises."""
         longest = longest_prompt(batch, self._behaviour)
-        return tuple(self._sequence(request, longest) for request in batch.requests)
+        sequences = tuple(self._sequence(request, longest) for request in batch.requests)
+        check_size(batch, max(sequence.prompt_tokens for sequence in sequences))
+        return sequences
 
     def _sequence(self, request: m.Request, longest: int) -> Sequence:
         # The padded class cuts every prompt at the batch's longest, the flash class at its own.
@@ -202,19 +216,21 @@ class SimulatedEngine:
         return sum(self._device.kv_bytes(batch.contexts) for batch in self._cache.values())
 
     def _step(self, held: HeldBatch, timed: _Timed, first: bool) -> m.StepReply:
-        """Choose tokens within the step's time, sleep the rest of it, keep what goes on.
+        """Choose tokens within the step's time, sleep the rest of it, keep the batch.
 
-        decode_ns: choosing the tokens. forward_ns: the rest, joining left out.
+        It is kept whole until every request has ended: one that has is filtered out by the
+        caller, or goes on. decode_ns: choosing the tokens. forward_ns: the rest, joining left
+        out.
         """
         choosing_ns = self._clock.now_ns()
         generations = tuple(self._generation(sequence, first) for sequence in held.sequences)
-        going_on = tuple(s for s in held.sequences if s.finish_reason is None)
+        goes_on = any(sequence.finish_reason is None for sequence in held.sequences)
         decode_ns = max(1, self._clock.now_ns() - choosing_ns)
         self._sleep_until(timed.start_ns - self._turnaround.outside_ns, timed.seconds)
         cached = None
-        if going_on:
-            self._cache[held.id] = HeldBatch(held.id, going_on)
-            cached = self._cached(self._cache[held.id])
+        if goes_on:
+            self._cache[held.id] = held
+            cached = self._cached(held)
         durations = None
         if self._behaviour.sends_durations:
             total_ns = self._clock.now_ns() - timed.start_ns

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 
 import torch
 
-from tgi_bench.server.admission import longest_prompt
+from tgi_bench.server import padded_room
+from tgi_bench.server.admission import check_size, longest_prompt, padded_warmup
 from tgi_bench.server.answering import Answering
 from tgi_bench.server.behaviour import Behaviour
+from tgi_bench.server.held import BLOCK_TOKENS
 from tgi_bench.torch_engine.allocation import guarded
 from tgi_bench.torch_engine.choosing import Chosen, Row, choose, prompt_logprobs
 from tgi_bench.torch_engine.loaded_model import LoadedModel
@@ -28,11 +30,20 @@ gaps that an allocator cannot fill."""
 
 @dataclass(slots=True)
 class _Held:
-    """A batch between steps; answers are in the order of the rows."""
+    """A batch between steps; answers are in the order of the rows.
+
+    room_tokens: set aside for it (`padded_room`).
+    """
 
     id: int
     batch: PaddedBatch
     answers: list[Answering]
+    room_tokens: int
+
+    @property
+    def contexts(self) -> tuple[int, ...]:
+        """Tokens of each row, prompt and generated."""
+        return tuple(len(answer.ids) for answer in self.answers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +75,17 @@ class TransformersEngine:
         )
 
     def info(self) -> m.Info:
-        """A padded class names no attention."""
-        dtype = str(self._model.network.dtype)
+        """Paged attention in blocks of 16, as TGI's padded class says although it has none."""
+        named = self._behaviour.names_attention
         return m.Info(
-            requires_padding=True, dtype=dtype, device_type=self._model.device.type, speculate=0
+            requires_padding=True,
+            dtype=str(self._model.network.dtype),
+            device_type=self._model.device.type,
+            speculate=0,
+            support_chunking=False if named else None,
+            use_prefix_caching=False if named else None,
+            attention_impl="paged" if named else None,
+            block_size=BLOCK_TOKENS if named else None,
         )
 
     def warmup(self, warmup: m.Warmup) -> m.WarmupReply:
@@ -86,7 +104,7 @@ class TransformersEngine:
         self._cache.clear()
         free, after = self._model.free_bytes(), self._model.peak_bytes()
         if free is None:
-            return m.WarmupReply(None)
+            return padded_warmup(warmup, self._behaviour)
         kv = self._model.kv_bytes_per_token
         grown = 0 if before is None or after is None else after - before
         room = max(0, free - max(0, grown - tokens * kv)) // (kv * _COPIES)
@@ -114,7 +132,11 @@ class TransformersEngine:
             logits = logits[:, -1]
         self._model.synchronise()
         timed = _Timed(start_ns, time.monotonic_ns())
-        return self._step(_Held(batch.id, padded, answers), logits, timed, told)
+        room = padded_room.of_prompts(
+            [answer.prompt_tokens for answer in answers],
+            [answer.request.stopping.max_new_tokens for answer in answers],
+        )
+        return self._step(_Held(batch.id, padded, answers, room), logits, timed, told)
 
     def decode(self, batches: Iterable[m.CachedBatch]) -> m.StepReply:
         """One more token for every request."""
@@ -126,20 +148,28 @@ class TransformersEngine:
         if len(taken) > 1:
             rows = guarded(lambda: joined([part.batch for part in taken]))
             self._model.synchronise()
-            held = _Held(held.id, rows, [a for part in taken for a in part.answers])
+            room = padded_room.of_joined(
+                [padded_room.Part(part.room_tokens, part.contexts) for part in taken]
+            )
+            held = _Held(held.id, rows, [a for part in taken for a in part.answers], room)
             concat_ns = max(1, time.monotonic_ns() - start_ns)
         logits = self._model.decode(held.batch)
         self._model.synchronise()
         return self._step(held, logits, _Timed(start_ns, time.monotonic_ns(), concat_ns), None)
 
     def filter_batch(self, batch_id: int, request_ids: Iterable[int]) -> m.CachedBatch:
-        """Keep these requests of a batch, in this order."""
+        """Keep these requests of a batch, in this order; all of them: change nothing."""
         held = self._take(batch_id)
         rows = {answer.request.id: row for row, answer in enumerate(held.answers)}
         kept = [rows[request_id] for request_id in request_ids]
         if not kept:
             raise ValueError("Batch must have at least one request")
-        self._keep(held, kept)
+        if len(kept) < len(held.answers):
+            with torch.inference_mode():
+                guarded(lambda: held.batch.keep(kept))
+            held.answers = [held.answers[row] for row in kept]
+            held.room_tokens = padded_room.of_kept(held.contexts, [a.left for a in held.answers])
+        self._cache[batch_id] = held
         return self._cached(held)
 
     def clear_cache(self, batch_id: int | None) -> None:
@@ -159,6 +189,7 @@ class TransformersEngine:
         """The batch's requests with their prompts cut, or the error that a shard raises."""
         longest = longest_prompt(batch, self._behaviour)
         answers = [Answering.of(r, longest, self._model) for r in batch.requests]
+        check_size(batch, max(answer.prompt_tokens for answer in answers))
         for answer in answers:
             self._model.check([answer.ids], answer.request.stopping.max_new_tokens)
         return answers
@@ -184,19 +215,20 @@ class TransformersEngine:
         timed: _Timed,
         prompts: list[tuple[m.Token, ...]] | None,
     ) -> m.StepReply:
-        """Choose tokens, tell them, keep what goes on.
+        """Choose tokens, tell them, keep the batch.
 
-        forward_ns: to the end of the forward pass, joining left out. decode_ns: the rest.
+        It is kept whole until every request has ended: one that has is filtered out by the
+        caller, or goes on. forward_ns: to the end of the forward pass, joining left out.
+        decode_ns: the rest.
         """
         rows = [Row(a.chooser, a.ids, a.request.top_n_tokens) for a in held.answers]
         ids, chosen = guarded(lambda: choose(logits, rows))
         held.batch.ids = ids.to(self._model.device)
         told = prompts or [()] * len(rows)
         generations = tuple(map(_generation, held.answers, chosen, told))
-        going_on = [row for row, a in enumerate(held.answers) if a.finish_reason is None]
         cached = None
-        if going_on:
-            self._keep(held, going_on)
+        if any(answer.finish_reason is None for answer in held.answers):
+            self._cache[held.id] = held
             cached = self._cached(held)
         return m.StepReply(generations, cached, self._durations(timed))
 
@@ -212,23 +244,13 @@ class TransformersEngine:
             concat_ns=timed.concat_ns,
         )
 
-    def _keep(self, held: _Held, rows: Sequence[int]) -> None:
-        with torch.inference_mode():
-            guarded(lambda: held.batch.keep(rows))
-        held.answers = [held.answers[row] for row in rows]
-        self._cache[held.id] = held
-
     def _cached(self, held: _Held) -> m.CachedBatch:
-        """max_tokens as TGI's padded class counts them: every row at the longest prompt and the
-        new tokens of all."""
-        longest = max(answer.prompt_tokens for answer in held.answers)
-        new = sum(answer.request.stopping.max_new_tokens for answer in held.answers)
         size = len(held.answers)
         return m.CachedBatch(
             id=held.id,
             request_ids=tuple(answer.request.id for answer in held.answers),
             size=size,
-            max_tokens=size * (longest + new),
+            max_tokens=held.room_tokens,
             current_tokens=size if self._behaviour.sends_current_tokens else None,
         )
 

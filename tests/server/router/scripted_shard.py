@@ -162,13 +162,12 @@ class ScriptedShard:
             for place, (i, at) in enumerate(positions.items())
             if place % len(self._paths) == self._rank
         )
-        left = {
-            i: at + 1
-            for i, at in positions.items()
-            if at + 1 < self._requests[i].stopping.max_new_tokens
-        }
-        self._held[batch_id] = left
-        cached = self._cached(batch_id) if left else None
+        # Who has ended stays until the router filters it out.
+        goes_on = any(
+            at + 1 < self._requests[i].stopping.max_new_tokens for i, at in positions.items()
+        )
+        self._held[batch_id] = {i: at + 1 for i, at in positions.items()}
+        cached = self._cached(batch_id) if goes_on else None
         reply = StepReply(generations, cached, Durations(2_000_000, 1_000_000, 3_000_000))
         return codec.encode_step_reply(self._protocol, reply)
 
@@ -180,7 +179,7 @@ class ScriptedShard:
         request = self._requests[request_id]
         new_tokens = request.stopping.max_new_tokens
         end = None
-        if at + 1 == new_tokens:
+        if at + 1 >= new_tokens:
             text = "".join(f" t{position}" for position in range(new_tokens))
             seed = request.choice.seed if request.choice.do_sample else None
             end = GeneratedText(text, new_tokens, self._script.finish, seed)

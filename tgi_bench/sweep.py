@@ -166,6 +166,7 @@ class Sweep:
         except StepError as error:
             raise LaunchError(str(error), server.log_tail(_LOG_TAIL)) from error
         with ranks:
+            self.store.shards_seen(pending[0].deployment_id, ranks.facts)
             return self._run_trials(pending, server, ranks)
 
     def _run_trials(

@@ -7,7 +7,15 @@ from dataclasses import replace
 
 from tgi_bench.analysis.run import DeploymentRecord, TrialSummary
 from tgi_bench.analysis.summary import summarise
-from tgi_bench.observation import Outcome, Phase, RankTiming, ServerFacts, StepObservation, TrialEnd
+from tgi_bench.observation import (
+    Outcome,
+    Phase,
+    RankTiming,
+    ServerFacts,
+    ShardFacts,
+    StepObservation,
+    TrialEnd,
+)
 from tgi_bench.plan.plan import (
     BatchTrial,
     Deployment,
@@ -131,6 +139,9 @@ def facts(server: Deployment) -> ServerFacts:
         capacity_source="log",
         simulated=True,
         ready_ns=MS,
+        shards=ShardFacts(
+            "generate.v3", ("simulated",) * server.num_shard, ("torch.float16",) * server.num_shard
+        ),
     )
 
 

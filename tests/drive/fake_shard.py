@@ -66,8 +66,8 @@ class Script:
     answers: by step, the ids that it answers for instead of its share.
     extra_steps: made beyond max_new_tokens, fewer where it is negative.
     tokens_per_step: of each request. counts: says current_tokens. times: sends durations.
-    block_size: of the Info reply; None does not say. workers: calls answered at a time; a real
-    shard answers one. padded: says that it pads batches.
+    block_size: of the Info reply; None does not say. padded: says that it pads batches. info: the
+    bytes of the whole reply instead. workers: calls answered at a time; a real shard answers one.
     """
 
     protocol: Protocol = Protocol.V3
@@ -82,6 +82,9 @@ class Script:
     block_size: int | None = None
     workers: int = 4
     padded: bool = False
+    device_type: str = "cuda"
+    dtype: str = "torch.float16"
+    info: bytes | None = None
 
     def fault(self, run: int, step: int) -> Fault | None:
         return dict(self.faults).get((run, step))
@@ -137,7 +140,10 @@ class FakeRank:
             case "ServiceDiscovery":
                 return codec.encode_discovery(protocol, self.urls)
             case "Info":
-                info = m.Info(self.script.padded, "torch.float16", "cuda", speculate=0)
+                script = self.script
+                if script.info is not None:
+                    return script.info
+                info = m.Info(script.padded, script.dtype, script.device_type, speculate=0)
                 if self.script.block_size is not None:
                     info = replace(info, attention_impl="paged", block_size=self.script.block_size)
                 return codec.encode_info(protocol, info)

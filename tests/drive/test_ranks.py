@@ -13,7 +13,7 @@ import pytest
 from tests.drive.fake_shard import OUT_OF_MEMORY, Die, Fail, Hang, Script, serving
 from tgi_bench.drive.ranks import RankError, Ranks
 from tgi_bench.errors import StepError
-from tgi_bench.observation import Outcome
+from tgi_bench.observation import Outcome, ShardFacts
 from tgi_bench.wire import codec
 from tgi_bench.wire import messages as m
 from tgi_bench.wire.messages import Protocol
@@ -38,7 +38,7 @@ def test_version_is_found_by_asking_the_newest_first(
         assert ranks.protocol is protocol
         order = (Protocol.V3, Protocol.V2, Protocol.V1)
         in_vain = [other.method("ServiceDiscovery") for other in order[:asked]]
-        assert fake.calls == [*in_vain, "ServiceDiscovery"]
+        assert fake.calls == [*in_vain, "ServiceDiscovery", "Info"]
 
 
 def test_every_rank_is_found(folder: Path) -> None:
@@ -245,11 +245,36 @@ def test_clear_cache_clears_one_batch_on_every_rank(folder: Path) -> None:
     assert [fake.cleared for fake in fakes] == [[5], [5]]
 
 
+@pytest.mark.parametrize("protocol", list(Protocol))
+def test_every_rank_says_what_it_is(folder: Path, protocol: Protocol) -> None:
+    said = [
+        ShardFacts(protocol.value, ("cuda", "cpu"), ("torch.float16", "torch.float32")),
+        ShardFacts(protocol.value, ("cuda",), ("torch.float16",)),
+    ]
+    for facts in said:
+        scripts = [
+            Script(protocol, device_type=device, dtype=dtype)
+            for device, dtype in zip(facts.device_types, facts.dtypes, strict=True)
+        ]
+        with serving(folder, *scripts) as fakes, Ranks.connect(fakes[0].socket) as ranks:
+            assert ranks.facts == facts
+            assert ranks.facts.ranks == len(ranks)
+
+
 @pytest.mark.parametrize(("said", "seen"), [(None, None), (16, 16), (1, 1)])
-def test_info_is_rank_0_s(folder: Path, said: int | None, seen: int | None) -> None:
+def test_block_sizes(folder: Path, said: int | None, seen: int | None) -> None:
     scripts = (Script(block_size=said), Script(block_size=256))
     with serving(folder, *scripts) as fakes, Ranks.connect(fakes[0].socket) as ranks:
-        assert ranks.info().block_size == seen
+        assert [info.block_size for info in ranks.infos] == [seen, 256]
+
+
+def test_a_rank_whose_info_does_not_parse(folder: Path) -> None:
+    scripts = (Script(), Script(info=b"\xff\xff"))
+    with (
+        serving(folder, *scripts) as fakes,
+        pytest.raises(RankError, match="shard_rank 1: its Info does not parse"),
+    ):
+        Ranks.connect(fakes[0].socket)
 
 
 def test_ranks_that_have_answered_already_are_not_waited_for(

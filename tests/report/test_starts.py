@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from tests.report.example import simulated_run
 from tgi_bench.analysis.run import Run
+from tgi_bench.observation import ShardFacts
 from tgi_bench.plan.plan import Engine, LauncherArgument, LauncherKind
 from tgi_bench.report.documents import documents
 from tgi_bench.report.json_document import as_json
@@ -41,6 +42,42 @@ def test_details_in_json() -> None:
     document = json.loads(as_json(_with_details(simulated_run())))
     assert document["deployments"][0]["server"]["details"]["Image digest"] == "sha256:0a"
     assert document["deployments"][3]["server"] is None
+
+
+def _with_shards(run: Run, *said: ShardFacts | None) -> Run:
+    """What the ranks of each server that started said."""
+    shards = iter(said)
+    records = tuple(
+        r if r.facts is None else replace(r, facts=replace(r.facts, shards=next(shards)))
+        for r in run.deployments
+    )
+    return replace(run, deployments=records)
+
+
+def test_what_all_ranks_said_stands_in_one_row() -> None:
+    one = ShardFacts("generate.v3", ("cuda",), ("torch.float16",))
+    mixed = ShardFacts("generate.v2", ("cuda", "cpu"), ("torch.float16", "torch.float32"))
+    run = _with_shards(simulated_run(), one, mixed, one)
+    page = documents(run)["report.md"]
+    (row,) = [line for line in page.splitlines() if line.startswith("| gRPC shards")]
+    assert row.strip("| ").partition("| ")[2] == (
+        "generate.v3, cuda, torch.float16: 1 rank; "
+        "generate.v2, cpu, cuda, torch.float16, torch.float32: 2 ranks"
+    )
+    first, second = (d["server"]["shards"] for d in json.loads(as_json(run))["deployments"][:2])
+    assert first == {
+        "protocol": "generate.v3",
+        "ranks": 1,
+        "device_types": ["cuda"],
+        "dtypes": ["torch.float16"],
+    }
+    assert (second["ranks"], second["device_types"]) == (2, ["cuda", "cpu"])
+
+
+def test_ranks_that_were_not_asked() -> None:
+    run = _with_shards(simulated_run(), None, None, None)
+    assert "gRPC shards" not in documents(run)["report.md"]
+    assert json.loads(as_json(run))["deployments"][0]["server"]["shards"] is None
 
 
 def test_a_simulated_server_in_a_container_is_not_said_to_be_the_embedded_one() -> None:

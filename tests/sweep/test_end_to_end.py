@@ -19,7 +19,7 @@ from tests.sweep.experiments import (
     write,
 )
 from tests.sweep.processes import Tool, read_until, rest_of
-from tgi_bench.observation import Phase
+from tgi_bench.observation import Phase, ShardFacts
 from tgi_bench.record.store import RunStore
 
 OOM_SERVER: dict[str, object] = {
@@ -70,6 +70,10 @@ def test_both_ranks_are_observed_and_warm_ups_are_marked(tool: Tool) -> None:
     assert_measured(tool.sweep(write(tool.folder, batches=one, server=two)), only_run(tool.results))
     with RunStore.open(only_run(tool.results), writable=False) as store:
         steps = store.observations("num_shard-2/s16-d3-b2")
+        facts = store.facts("num_shard-2")
+    simulated = ShardFacts("generate.v3", ("simulated",) * 2, ("torch.float16",) * 2)
+    assert facts is not None
+    assert facts.shards == simulated
     assert [o.warmup for o in steps] == [True] * 3 + [False] * 9
     assert all([r.shard_rank for r in o.ranks] == [0, 1] for o in steps)
     for step in steps:

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import TypeAlias
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from tgi_bench.errors import StepError
-from tgi_bench.observation import Outcome
+from tgi_bench.observation import Outcome, ShardFacts
 from tgi_bench.wire import codec
 from tgi_bench.wire.messages import Info, Protocol
 
@@ -55,27 +56,40 @@ class RankError(StepError):
 
 
 class Ranks:
-    """Open connections to all ranks of one server. A context manager; closes them."""
+    """Open connections to all ranks of one server. A context manager; closes them.
+
+    infos: what each rank says of itself, by shard_rank.
+    """
 
     def __init__(self, protocol: Protocol, channels: tuple[grpc.Channel, ...]) -> None:
+        """Asks every rank for its Info; raises RankError."""
         self.protocol = protocol
         self._channels = channels
         self._prefill = self._calls("Prefill")
         self._decode = self._calls("Decode")
+        self._health = self._calls("Health")
         self._clearing: list[grpc.CallFuture[bytes]] = []
+        self.infos = self._infos()
 
     @classmethod
     def connect(cls, master_socket: Path, timeout_s: float = CONTROL_TIMEOUT_S) -> Ranks:
-        """Find the protocol version and the other ranks by asking rank 0.
+        """Find the protocol version and the other ranks by asking rank 0, then ask each for its
+        Info.
 
-        Raises StepError where nobody answers, or in no known version.
+        Raises StepError where one does not answer, or rank 0 in no known version.
         """
         master = _channel(str(master_socket))
         try:
             protocol, urls = _discover(master, master_socket, timeout_s)
         finally:
             master.close()
-        return cls(protocol, tuple(_channel(url.removeprefix("unix://")) for url in urls))
+        channels = tuple(_channel(url.removeprefix("unix://")) for url in urls)
+        try:
+            return cls(protocol, channels)
+        except StepError:
+            for channel in channels:
+                channel.close()
+            raise
 
     def __enter__(self) -> Ranks:
         return self
@@ -119,18 +133,34 @@ class Ranks:
                 outcome, reason = _classify(error.code(), error.details())
                 raise RankError(outcome, reason, sent_ns, ended_ns) from error
 
-    def info(self) -> Info:
-        """What rank 0 says of itself; raises RankError."""
-        reply = _call_all(self._calls("Info")[:1], codec.EMPTY, CONTROL_TIMEOUT_S)
-        return codec.decode_info(self.protocol, reply.payloads[0])
+    @property
+    def facts(self) -> ShardFacts:
+        """What all ranks said of themselves, for the record."""
+        return ShardFacts(
+            protocol=self.protocol.value,
+            device_types=tuple(info.device_type for info in self.infos),
+            dtypes=tuple(info.dtype for info in self.infos),
+        )
 
     def answer(self, timeout_s: float) -> bool:
         """True where every rank answers Health within the time."""
         try:
-            _call_all(self._calls("Health"), codec.EMPTY, timeout_s)
+            _call_all(self._health, codec.EMPTY, timeout_s)
         except RankError:
             return False
         return True
+
+    def _infos(self) -> tuple[Info, ...]:
+        reply = _call_all(self._calls("Info"), codec.EMPTY, CONTROL_TIMEOUT_S)
+        infos = []
+        for rank, payload in enumerate(reply.payloads):
+            try:
+                infos.append(codec.decode_info(self.protocol, payload))
+            except DecodeError as error:
+                reason = f"shard_rank {rank}: its Info does not parse: {error}"
+                failed = Outcome.FAILED
+                raise RankError(failed, reason, reply.sent_ns, reply.ended_ns) from error
+        return tuple(infos)
 
     def _calls(self, rpc: str) -> tuple[_Call, ...]:
         return tuple(_call(channel, self.protocol, rpc) for channel in self._channels)

@@ -12,6 +12,9 @@ History of schema_version:
 Of a server that ran already (launcher "attach") model, engine, tgi_version and num_shard are null
 where neither the experiment nor the server said them.
 
+server of a deployment: null where none became ready. Its shards: what the ranks behind its sockets
+said of themselves, by shard_rank; null where they were not asked.
+
 verdict: word ("VALID" or "INVALID") and checks. A check has name, status ("passed", "failed"
 or "not_checked": the run gives nothing to check it by, which fails no run), passed (true,
 false, or null where it was not checked), finding (then why it was not checked) and remedy
@@ -40,6 +43,7 @@ from tgi_bench.analysis.run import (
     StepFigures,
     TrialSummary,
 )
+from tgi_bench.observation import ShardFacts
 from tgi_bench.report.estimated_documents import estimates_json
 from tgi_bench.report.load_documents import Json, floor, load
 from tgi_bench.report.table_page import entry_json
@@ -106,6 +110,7 @@ def _deployment(record: DeploymentRecord) -> Json:
             "simulated": facts.simulated,
             "ready_ns": facts.ready_ns,
             "details": dict(facts.details),
+            "shards": None if facts.shards is None else _shards(facts.shards),
         }
     return {
         "deployment_id": d.deployment_id,
@@ -119,6 +124,15 @@ def _deployment(record: DeploymentRecord) -> Json:
         "variable": [a.name for a in d.arguments if a.variable],
         "server": said,
         "failure": record.failure,
+    }
+
+
+def _shards(shards: ShardFacts) -> Json:
+    return {
+        "protocol": shards.protocol,
+        "ranks": shards.ranks,
+        "device_types": list(shards.device_types),
+        "dtypes": list(shards.dtypes),
     }
 
 

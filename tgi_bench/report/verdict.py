@@ -134,7 +134,7 @@ def environment(run: Run) -> str:
     """Where the client ran, and what is known of each server's start."""
     # The calibration stands whole among what was simulated.
     client = (row for row in run.environment if row[0] != SIMULATED_WITH)
-    rows = (*client, *_start_rows(run))
+    rows = (*client, *_start_rows(run), *_shard_rows(run))
     return "# Environment\n\n" + markdown(Table(("Name", "Value"), rows)) if rows else ""
 
 
@@ -149,3 +149,20 @@ def _start_rows(run: Run) -> tuple[tuple[str, str], ...]:
         for name, values in said.items()
         for value, ids in values.items()
     )
+
+
+def _shard_rows(run: Run) -> tuple[tuple[str, str], ...]:
+    """What the ranks of all servers said of themselves, in one row; none where none was asked."""
+    counts: dict[str, set[int]] = {}
+    for record in run.deployments:
+        if record.facts is not None and (shards := record.facts.shards) is not None:
+            devices, dtypes = set(shards.device_types), set(shards.dtypes)
+            said = ", ".join((shards.protocol, *sorted(devices), *sorted(dtypes)))
+            counts.setdefault(said, set()).add(shards.ranks)
+    if not counts:
+        return ()
+    text = "; ".join(
+        f"{said}: {' or '.join(map(str, sorted(ranks)))} rank{'' if ranks == {1} else 's'}"
+        for said, ranks in counts.items()
+    )
+    return (("gRPC shards", text),)

@@ -66,8 +66,9 @@ class StepObservation:
         1, and flash models, whose room is whole blocks).
     new_tokens: tokens that came back, summed over the requests of the batch.
     outcome: OK, or why this step failed; reason is empty when OK.
-    health_ns: of a prefill step: what a call that computes nothing took to all ranks just before
-        this run; None where it was not asked.
+    health_ns: of a prefill step: what a call that computes nothing (Health) took to all ranks just
+        before this run, less what a thread of the client waited for a core in it; None where it
+        was not asked, or where either is not known.
     """
 
     run_index: int

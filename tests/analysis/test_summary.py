@@ -75,6 +75,21 @@ def test_a_server_without_durations_has_no_shares() -> None:
     assert (s.client_share, s.rank_spread) == (None, None)
 
 
+def test_what_health_took_is_none_of_the_client_s() -> None:
+    """As on a real shard: 3 ms a step of which 1.17 ms are outside it, and 1.1 ms Health."""
+    real = [replace(o, ranks=(RankTiming(0, 0, 0, 1_830_000),)) for o in run(0, [3, 3, 3], 1)]
+    asked = [replace(real[0], health_ns=1_100_000), *real[1:]]
+    assert metrics.client_share([real]) == pytest.approx(0.39)
+    assert metrics.client_share([asked]) == pytest.approx(0.07 / 3)
+    # Each run has its own, and more than all of a step is no share below 0.
+    slow = [replace(real[0], health_ns=9_000_000), *real[1:]]
+    assert metrics.client_share([slow]) == 0
+    assert metrics.client_share([asked, asked, slow]) == pytest.approx(0.07 / 3)
+    # A client that is starved: as long beside it as the server takes, and more.
+    starved = [replace(o, ended_ns=o.ended_ns + 2 * MS) for o in asked]
+    assert metrics.client_share([starved]) == pytest.approx(2.07 / 5)
+
+
 def test_rank_spread_and_first_run() -> None:
     uneven = tuple(
         replace(o, ranks=(RankTiming(0, 0, 0, 50 * MS), RankTiming(1, 0, 0, 40 * MS))) for o in SEEN

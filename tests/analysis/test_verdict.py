@@ -5,13 +5,24 @@ from dataclasses import replace
 
 import pytest
 
-from tests.analysis.samples import OK, deployment, ended, facts, plan, record, summary, trial
+from tests.analysis.samples import (
+    MS,
+    OK,
+    deployment,
+    ended,
+    facts,
+    plan,
+    record,
+    run,
+    summary,
+    trial,
+)
 from tgi_bench.analysis.arguments import differences, same
 from tgi_bench.analysis.rules import CheckStatus, Failing, Verdict, failed, passed, unmade
 from tgi_bench.analysis.run import DeploymentRecord, Origin, TrialSummary
-from tgi_bench.analysis.summary import summarise_published
+from tgi_bench.analysis.summary import summarise, summarise_published
 from tgi_bench.analysis.verdict import judge
-from tgi_bench.observation import Outcome, PublishedFigures
+from tgi_bench.observation import Outcome, Phase, PublishedFigures, RankTiming
 from tgi_bench.plan.plan import ArgumentValue, LauncherArgument
 
 SERVER = deployment(2)
@@ -79,6 +90,32 @@ def test_each_check_can_fail(
     assert not check.passed
     assert remedy in check.remedy
     assert TRIAL.trial_id in check.finding or check.finding == "no trial has figures"
+
+
+@pytest.mark.parametrize(
+    ("health_ms", "beside_ms", "valid"),
+    [
+        (None, 1.1, False),  # nobody knows whose it is
+        (1.0, 1.1, True),  # the server's own gRPC
+        (1.0, 1.9, False),  # a client that is starved
+    ],
+)
+def test_a_server_s_own_grpc_fails_no_run_and_a_starved_client_does(
+    health_ms: float | None, beside_ms: float, valid: bool
+) -> None:
+    """Steps of which 1.9 ms are the server's own, as on real shards of a small model."""
+    health_ns = None if health_ms is None else int(health_ms * MS)
+    seen = [
+        replace(
+            o,
+            ranks=(RankTiming(0, 0, 0, 1_900_000),),
+            health_ns=health_ns if o.phase is Phase.PREFILL else None,
+        )
+        for index in range(TRIAL.runs)
+        for o in run(index, [1.9 + beside_ms] * TRIAL.decode_length, TRIAL.batch_size)
+    ]
+    failed = names_failed(judged((summarise(TRIAL, seen, OK),)))
+    assert failed == ([] if valid else ["client and transport take at most 20% of a step"])
 
 
 @pytest.mark.parametrize(

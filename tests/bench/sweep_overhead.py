@@ -2,18 +2,20 @@
 
 Everything between the first line of the sweep and its written reports counts, less the time
 from a launch to its readiness, less the time that a server takes to stop, less each run from
-its first send to its last reply.
+its first send to its last reply, less the Health calls before it.
 """
 
 from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from unittest.mock import patch
 
 from tests.bench.figures import Figure
 from tgi_bench.cli.run_view import load, write_documents
+from tgi_bench.drive.ranks import Ranks
 from tgi_bench.drive.stage_ask import Progress, StageAsk
 from tgi_bench.errors import LaunchError
 from tgi_bench.observation import ServerFacts, StepObservation, TrialEnd
@@ -48,7 +50,8 @@ def run() -> tuple[Figure, ...]:
     with tempfile.TemporaryDirectory() as results:
         run_dir = new_run_dir(Path(results), plan.experiment, plan.digest)
         header = _header(run_dir, to_json(experiment), plan)
-        with RunLock(run_dir), RunStore.create(run_dir, header) as store:
+        asking = patch.object(Ranks, "health_ns", stopwatch.ask_health)
+        with asking, RunLock(run_dir), RunStore.create(run_dir, header) as store:
             Sweep(plan, store, run_dir, stopwatch).run()
             stopwatch.leave_server()
         write_documents(run_dir, documents(load(run_dir)))
@@ -100,6 +103,19 @@ class _Stopwatch:
     def run_ended(self, trial: BatchTrial, observations: Sequence[StepObservation]) -> None:
         """Driving: from the first send to the last reply."""
         self.elsewhere_ns += observations[-1].ended_ns - observations[0].sent_ns
+
+    @property
+    def ask_health(self) -> Callable[[Ranks], int | None]:
+        """Ranks.health_ns, of which the time is the server's."""
+        asked = Ranks.health_ns
+
+        def timed(ranks: Ranks) -> int | None:
+            began_ns = time.monotonic_ns()
+            health_ns = asked(ranks)
+            self.elsewhere_ns += time.monotonic_ns() - began_ns
+            return health_ns
+
+        return timed
 
     def trial_ended(self, trial: BatchTrial | LoadTrial, end: TrialEnd) -> None:
         """If this was the deployment's last, what follows is its server stopping."""

@@ -67,7 +67,8 @@ class Script:
     extra_steps: made beyond max_new_tokens, fewer where it is negative.
     tokens_per_step: of each request. counts: says current_tokens. times: sends durations.
     block_size: of the Info reply; None does not say. padded: says that it pads batches. info: the
-    bytes of the whole reply instead. workers: calls answered at a time; a real shard answers one.
+    bytes of the whole reply instead. without: RPCs that its version does not have. workers: calls
+    answered at a time; a real shard answers one.
     """
 
     protocol: Protocol = Protocol.V3
@@ -85,6 +86,7 @@ class Script:
     device_type: str = "cuda"
     dtype: str = "torch.float16"
     info: bytes | None = None
+    without: tuple[str, ...] = ()
 
     def fault(self, run: int, step: int) -> Fault | None:
         return dict(self.faults).get((run, step))
@@ -229,7 +231,8 @@ class _Handler(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in 
     ) -> grpc.RpcMethodHandler[bytes, bytes] | None:
         method = handler_call_details.method
         rpc = method.rpartition("/")[2]
-        if method != self._rank.script.protocol.method(rpc):
+        script = self._rank.script
+        if method != script.protocol.method(rpc) or rpc in script.without:
             self._rank.calls.append(method)
             return None
         return grpc.unary_unary_rpc_method_handler(self._answering(rpc))

@@ -19,7 +19,8 @@ from tests.drive.fake_shard import (
     Script,
     serving,
 )
-from tgi_bench.drive.ranks import Ranks
+from tgi_bench.drive.core_wait import CoreWait
+from tgi_bench.drive.ranks import HEALTH_CALLS, Ranks
 from tgi_bench.drive.shard import Room, drive, needed_tokens
 from tgi_bench.observation import Outcome, Phase, RankTiming, StepObservation, TrialEnd
 from tgi_bench.plan.plan import BatchTrial, Sampling
@@ -178,6 +179,52 @@ def test_times_go_forward(folder: Path) -> None:
     times = [time for o in recorded.steps for time in (o.sent_ns, o.ended_ns)]
     assert times == sorted(times)
     assert all(o.sent_ns < o.ended_ns for o in recorded.steps)
+
+
+def test_health_is_asked_of_all_ranks_before_each_run_and_never_within_one(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CoreWait, "until_ns", lambda *_: 0)
+    with serving(folder, Script(), Script()) as fakes:
+        _, recorded = driven(fakes[0])
+    for first, *others in recorded.runs:
+        assert first.health_ns is not None
+        assert first.health_ns > 0
+        assert [step.health_ns for step in others] == [None] * 3
+    for fake in fakes:
+        asked = fake.calls[fake.calls.index("Info") + 1 :]
+        assert asked == ([*["Health"] * HEALTH_CALLS, "Prefill", *["Decode"] * 3]) * 3
+
+
+@pytest.mark.parametrize(
+    ("waited_ns", "health_ns"), [(10**12, 0), (None, None)], ids=["starved", "nobody says"]
+)
+def test_what_the_client_waited_is_not_taken_for_the_server_s(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    waited_ns: int | None,
+    health_ns: int | None,
+) -> None:
+    monkeypatch.setattr(CoreWait, "until_ns", lambda *_: waited_ns)
+    with serving(folder, Script()) as (fake,):
+        end, recorded = driven(fake)
+    assert end.outcome is Outcome.OK
+    assert {run[0].health_ns for run in recorded.runs} == {health_ns}
+
+
+def test_a_server_without_health(folder: Path) -> None:
+    """Before 0.7.0 there is none."""
+    with serving(folder, Script(Protocol.V1, without=("Health",))) as (fake,):
+        end, recorded = driven(fake)
+    assert end.outcome is Outcome.OK
+    assert {step.health_ns for step in recorded.steps} == {None}
+
+
+def test_a_failed_prefill_has_its_health_too(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CoreWait, "until_ns", lambda *_: 10**12)
+    with serving(folder, failing(0, 0, Fail(INTERNAL, "no"))) as (fake,):
+        _, recorded = driven(fake)
+    assert [step.health_ns for step in recorded.steps] == [0]
 
 
 def test_what_is_sent(folder: Path) -> None:

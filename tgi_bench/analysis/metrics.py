@@ -15,6 +15,9 @@ Runs = Sequence[Sequence[StepObservation]]
 
 NS_PER_S = 1_000_000_000
 
+CLIENT_TERM = "client and transport of a step"
+"""The one of these that not every run has."""
+
 DEFINITIONS: tuple[tuple[str, str], ...] = (
     (
         "latency",
@@ -49,6 +52,12 @@ DEFINITIONS: tuple[tuple[str, str], ...] = (
         "runs of a trial agree",
         "(highest - lowest) / mean of the trial's Decode (total) is within the limit; of Prefill "
         "where there is no decode step",
+    ),
+    (
+        CLIENT_TERM,
+        "(latency - the slowest rank's own duration - Health) / latency, the median over steps, "
+        "not below 0; Health is what a call that computes nothing took to all ranks just before "
+        "the run, less what the client waited for a core in it, and 0 where it was not asked",
     ),
     ("speed-up", "the mean latency at the smallest num_shard / that at this num_shard"),
     ("efficiency", "speed-up x the smallest num_shard / this num_shard"),
@@ -135,12 +144,13 @@ def decode_rates(trial: BatchTrial, totals_ns: Sequence[int]) -> Rates | None:
 
 
 def client_share(runs: Runs) -> float | None:
-    """Median over steps of (latency - the slowest rank's total_ns) / latency.
+    """Median over steps of max(0, latency - the slowest rank's total_ns - Health) / latency.
 
-    None where a rank of every step sent no duration (before 1.3.3).
+    Health: what a call that computes nothing took to all ranks just before the run; 0 where it
+    was not asked. None where a rank of every step sent no duration (before 1.3.3).
     """
     shares = [
-        (step.latency_ns - max(totals)) / step.latency_ns
+        max(0, step.latency_ns - max(totals) - (run[0].health_ns or 0)) / step.latency_ns
         for run in runs
         for step in run
         if (totals := _totals_ns(step)) is not None and step.latency_ns > 0

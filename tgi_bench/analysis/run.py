@@ -51,7 +51,8 @@ class TrialSummary:
     end: None where the trial is not finished. runs: runs with every step OK. Each figure is
     None where no run gives it. decode_token pools the decode steps of all runs;
     decode_total is one value a run and carries the decode throughput.
-    client_share: median over steps of (latency - the slowest rank's total_ns) / latency;
+    client_share: median over steps of what of the latency is neither the slowest rank's total_ns
+    nor a call that computes nothing (`metrics.client_share`);
     rank_spread: median over steps of (slowest - fastest rank's total_ns) / slowest;
     both None where the server sends no durations (rank_spread: or has one rank).
     first_run_excess: how far the first run is above the slowest other one, over the median of

@@ -11,11 +11,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import TypeAlias
 
 import grpc
 from google.protobuf.message import DecodeError
 
+from tgi_bench.drive.core_wait import CoreWait
 from tgi_bench.errors import StepError
 from tgi_bench.observation import Outcome, ShardFacts
 from tgi_bench.wire import codec
@@ -23,6 +25,9 @@ from tgi_bench.wire.messages import Info, Protocol
 
 CONTROL_TIMEOUT_S = 30.0
 """For calls that compute nothing. Long, because a shard answers them only between steps."""
+
+HEALTH_CALLS = 3
+"""Before each run. The first wakes up what slept; the median is of those that come after it."""
 
 _BUSY_S = 600.0  # how long a rank may go on with a step that the client gave up
 _GRACE_S = 2.0  # how long the other ranks may still answer once one of them has failed
@@ -149,6 +154,28 @@ class Ranks:
         except RankError:
             return False
         return True
+
+    def health_ns(self) -> int | None:
+        """What a call that computes nothing takes to all ranks now, less what a thread of this
+        process waited for a core meanwhile: the median of a few.
+
+        It is what the server and the transport take; a client that is starved would otherwise
+        excuse itself by it. None where a rank does not answer (before 0.7.0 there is no Health,
+        and why a rank fails is told by the step that follows), and where the kernel does not tell
+        such waits.
+        """
+        taken = []
+        for _ in range(HEALTH_CALLS):
+            before = CoreWait()
+            try:
+                reply = _call_all(self._health, codec.EMPTY, CONTROL_TIMEOUT_S)
+            except RankError:
+                return None
+            waited_ns = before.until_ns(CoreWait())
+            if waited_ns is None:
+                return None
+            taken.append(max(0, reply.ended_ns - reply.sent_ns - waited_ns))
+        return int(median(taken))
 
     def _infos(self) -> tuple[Info, ...]:
         reply = _call_all(self._calls("Info"), codec.EMPTY, CONTROL_TIMEOUT_S)

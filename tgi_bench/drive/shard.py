@@ -61,10 +61,11 @@ def drive(
                 f"{room.capacity_tokens} ({room.source})",
             )
     for index in range(trial.warmups + trial.runs):
-        run = _Run(index, index < trial.warmups, info.requires_padding, prompts)
         observations: list[StepObservation] = []
         try:
             with _no_garbage_collection():
+                health_ns = ranks.health_ns()
+                run = _Run(index, index < trial.warmups, info.requires_padding, prompts, health_ns)
                 _run(ranks, trial, run, observations)
         except StepError as error:
             record(tuple(observations))
@@ -75,12 +76,13 @@ def drive(
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """padded: the server pads a batch to its longest prompt."""
+    """padded: the server pads a batch to its longest prompt. health_ns: just before it."""
 
     index: int
     warmup: bool
     padded: bool
     prompts: Sequence[str]
+    health_ns: int | None
 
 
 def _run(ranks: Ranks, trial: BatchTrial, run: _Run, observations: list[StepObservation]) -> None:
@@ -179,6 +181,7 @@ def _observed(
                 ranks=tuple(map(_timing, count(), step.durations, step.answered)),
                 outcome=Outcome.OK if joined.fault is None else Outcome.FAILED,
                 reason=joined.fault or "",
+                health_ns=run.health_ns if first else None,
             )
         )
         if joined.fault is not None:
@@ -199,6 +202,7 @@ def _failed(run: _Run, index: int, failure: RankError) -> StepObservation:
         ranks=(),
         outcome=failure.outcome,
         reason=str(failure),
+        health_ns=None if index else run.health_ns,
     )
 
 

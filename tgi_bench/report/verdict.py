@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tgi_bench.analysis.load_metrics import LOAD_DEFINITIONS
-from tgi_bench.analysis.metrics import DEFINITIONS, PUBLISHED_DIFFERENCES
+from tgi_bench.analysis.metrics import CLIENT_TERM, DEFINITIONS, PUBLISHED_DIFFERENCES
 from tgi_bench.analysis.rules import Check
 from tgi_bench.analysis.run import DeploymentRecord, Origin, Run
 from tgi_bench.analysis.telemetry import TELEMETRY_DEFINITIONS
@@ -29,7 +29,7 @@ def definitions(run: Run) -> str:
     if run.origin is not Origin.IMPORTED or _wrote_it(run):
         return f"# Definitions\n\n{_listed(_terms(run))}"
     differences = dict(PUBLISHED_DIFFERENCES)
-    theirs = [(term, differences.get(term, text)) for term, text in DEFINITIONS]
+    theirs = [(term, differences.get(term, text)) for term, text in _of_batches(run)]
     return "# Definitions\n\nAs text-generation-benchmark computes its figures.\n\n" + _listed(
         theirs
     )
@@ -39,12 +39,18 @@ def _terms(run: Run) -> tuple[tuple[str, str], ...]:
     """Those of batches, loads and devices; one that several have stands once, last of all "-"."""
     sampled = any(summary.devices for summary in run.telemetry)
     if not run.plan.load_trials and not sampled:
-        return DEFINITIONS
-    terms = dict(DEFINITIONS) if run.plan.trials else {}
+        return _of_batches(run)
+    terms = dict(_of_batches(run)) if run.plan.trials else {}
     terms |= dict(LOAD_DEFINITIONS) if run.plan.load_trials else {}
     terms |= dict(TELEMETRY_DEFINITIONS) if sampled else {}
     terms.pop(UNDEFINED, None)
     return (*terms.items(), (UNDEFINED, dict(DEFINITIONS)[UNDEFINED]))
+
+
+def _of_batches(run: Run) -> tuple[tuple[str, str], ...]:
+    """The client's share only where a server sent the duration of its steps."""
+    shared = any(trial.client_share is not None for trial in run.trials)
+    return tuple(row for row in DEFINITIONS if shared or row[0] != CLIENT_TERM)
 
 
 def _wrote_it(run: Run) -> bool:

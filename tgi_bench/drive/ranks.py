@@ -66,7 +66,12 @@ class Ranks:
     infos: what each rank says of itself, by shard_rank.
     """
 
-    def __init__(self, protocol: Protocol, channels: tuple[grpc.Channel, ...]) -> None:
+    def __init__(
+        self,
+        protocol: Protocol,
+        channels: tuple[grpc.Channel, ...],
+        timeout_s: float = CONTROL_TIMEOUT_S,
+    ) -> None:
         """Asks every rank for its Info; raises RankError."""
         self.protocol = protocol
         self._channels = channels
@@ -74,7 +79,7 @@ class Ranks:
         self._decode = self._calls("Decode")
         self._health = self._calls("Health")
         self._clearing: list[grpc.CallFuture[bytes]] = []
-        self.infos = self._infos()
+        self.infos = self._infos(timeout_s)
 
     @classmethod
     def connect(cls, master_socket: Path, timeout_s: float = CONTROL_TIMEOUT_S) -> Ranks:
@@ -90,7 +95,7 @@ class Ranks:
             master.close()
         channels = tuple(_channel(url.removeprefix("unix://")) for url in urls)
         try:
-            return cls(protocol, channels)
+            return cls(protocol, channels, timeout_s)
         except StepError:
             for channel in channels:
                 channel.close()
@@ -177,8 +182,8 @@ class Ranks:
             taken.append(max(0, reply.ended_ns - reply.sent_ns - waited_ns))
         return int(median(taken))
 
-    def _infos(self) -> tuple[Info, ...]:
-        reply = _call_all(self._calls("Info"), codec.EMPTY, CONTROL_TIMEOUT_S)
+    def _infos(self, timeout_s: float) -> tuple[Info, ...]:
+        reply = _call_all(self._calls("Info"), codec.EMPTY, timeout_s)
         infos = []
         for rank, payload in enumerate(reply.payloads):
             try:

@@ -68,8 +68,11 @@ class RequestObservation:
     stage: which LoadStage it belongs to. request_index: 0-based within the stage, in the order
         of intended. worker: 0-based.
     conversation, turn: 0-based; turn is 0 outside conversations.
-    intended_ns: when it was to be sent; closed loop: equal to sent_ns.
-    sent_ns: just before its first byte was handed to the system; None where it never was.
+    intended_ns: when it was to be sent; closed loop: when its slot was free, which is sent_ns but
+        where it had to wait for a connection or was sent again.
+    sent_ns: just before its first byte was handed to the system; None where it never was. Of the
+        sending that was answered: what a dead connection took lies between intended and sent, in
+        TTFT and E2E as a user has it, and not in service TTFT, which is the server's.
     ended_ns: when the last byte of the answer arrived, or its failure was known.
     event_ns, event_tokens: arrival (typecode "q") and new tokens (typecode "i") of each event
         that carried at least one token, in order; events of one read share one arrival.
@@ -82,8 +85,9 @@ class RequestObservation:
     status: of HTTP; None where no answer came.
     new_connection: True where its connection was opened for it, not before.
     kernel_stamps: True where the arrivals are the kernel's receive timestamps.
-    resent: times that it was sent again, because the connection that had been kept alive for it
-        was ended before a byte of an answer.
+    resent: times that it was sent again, at most 1, because the connection that had been kept
+        alive for it was ended before a byte of an answer. Another answers it, so new_connection
+        is True. A connection that had never served a request gives an error instead.
     tokens_told: whether event_tokens is what the server said of each event; False where a sum was
         spread over the events.
     first_told: False where an event without text came before the first one with text, and nobody

@@ -2,7 +2,8 @@
 
     with FaultyServer() as server:
         server.behaviour("reset_in_event")            # from now on
-        server.behaviours(("well", "invalid_json"))   # one request after the other, in turn
+        server.behaviours(("well", "invalid_json"))   # one request after the other, in turn;
+                                                      # one that is sent again meets the same again
         ...                                           # requests to server.url
         server.shown                                  # {x-request-id: behaviour}
         server.asked                                  # what was asked, as it came
@@ -69,12 +70,14 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One request, and the means to answer it. tokens: as many as it asks."""
+    """One request, and the means to answer it. served: requests on its connection before it."""
 
     sock: socket.socket
     asked: Asked
     number: int
+    served: int
     stopping: threading.Event
+    listener: socket.socket
 
     @property
     def tokens(self) -> int:
@@ -183,6 +186,39 @@ def _well_and_closes(x: Exchange) -> None:
     """A good answer; then the connection is closed, which was not said."""
     _well(x)
     raise ConnectionEnds
+
+
+def _closes_when_reused(x: Exchange) -> None:
+    """A good answer on a fresh connection, which is kept alive to no purpose."""
+    if x.served:
+        raise ConnectionEnds
+    _well(x)
+
+
+def _resets_when_reused(x: Exchange) -> None:
+    if x.served:
+        x.reset()
+    _well(x)
+
+
+def _goes_away(x: Exchange) -> None:
+    """Nobody listens any more, and this connection ends."""
+    x.listener.shutdown(socket.SHUT_RDWR)
+    raise ConnectionEnds
+
+
+def _closes_in_head_when_reused(x: Exchange) -> None:
+    if x.served:
+        x.sock.sendall(b"HTTP/1.1 2")
+        raise ConnectionEnds
+    _well(x)
+
+
+def _closes_after_interim_when_reused(x: Exchange) -> None:
+    if x.served:
+        x.head("103 Early Hints", "link: </a>")
+        raise ConnectionEnds
+    _well(x)
 
 
 def _comments(x: Exchange) -> None:
@@ -400,6 +436,11 @@ BEHAVIOURS: dict[str, Callable[[Exchange], None]] = {
     "interim": _interim,
     "slow": _slow,
     "well_and_closes": _well_and_closes,
+    "closes_when_reused": _closes_when_reused,
+    "resets_when_reused": _resets_when_reused,
+    "goes_away": _goes_away,
+    "closes_in_head_when_reused": _closes_in_head_when_reused,
+    "closes_after_interim_when_reused": _closes_after_interim_when_reused,
     "more_after_the_end": _more_after_the_end,
     "big_event": _big_event,
     "reset_before_answer": _reset_before_answer,
@@ -449,6 +490,7 @@ class FaultyServer:
             self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             self._context.load_cert_chain(CERTIFICATE)
         self._order: Iterator[str] = itertools.repeat("well")
+        self._met: dict[str, str] = {}
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._threads = [threading.Thread(target=self._accept)]
@@ -464,6 +506,7 @@ class FaultyServer:
             raise ValueError(f"no such behaviour: {', '.join(sorted(unknown))}")
         with self._lock:
             self._order = itertools.cycle(names)
+            self._met.clear()
 
     def __enter__(self) -> Self:
         self._threads[0].start()
@@ -472,7 +515,8 @@ class FaultyServer:
     def __exit__(self, *_: object) -> None:
         self._stopping.set()
         # A close alone does not wake a thread that waits in accept().
-        self._listener.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(OSError):  # one that went away was shut down before
+            self._listener.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
             thread.join(_END_S)
         self._listener.close()
@@ -504,16 +548,18 @@ class FaultyServer:
 
     def _converse(self, sock: socket.socket, connection: int) -> None:
         """One request after the other; ends with ConnectionEnds."""
-        while True:
+        for served in itertools.count():
             asked = self._request(sock, connection)
-            if asked is None:
-                continue
+            while asked is None:
+                asked = self._request(sock, connection)
             with self._lock:
-                name = next(self._order)
                 number = len(self.asked)
+                told = asked.request_id or f"#{number}"
+                name = self._met.setdefault(told, "") or next(self._order)
+                self._met[told] = self.shown[told] = name
                 self.asked.append(asked)
-                self.shown[asked.request_id or f"#{number}"] = name
-            BEHAVIOURS[name](Exchange(sock, asked, number, self._stopping))
+            exchange = Exchange(sock, asked, number, served, self._stopping, self._listener)
+            BEHAVIOURS[name](exchange)
 
     def _request(self, sock: socket.socket, connection: int) -> Asked | None:
         """The next one; None for a question about the server, which is answered at once."""

@@ -36,7 +36,7 @@ def specs(count: int, turns: int = 1, think_ns: int = 0) -> Iterator[RequestSpec
 
 
 def returned(number: int, ended_ns: int) -> Returned:
-    return Returned(number, 0, 0, False, Answer(200, (), (), 0, ended_ns, None, ""))
+    return Returned(number, 0, 0, False, Answer(200, (), (), 0, ended_ns, None, ""), 0)
 
 
 def reading(text: str = "", outcome: RequestOutcome = RequestOutcome.OK) -> Reading:

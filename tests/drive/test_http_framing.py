@@ -118,6 +118,18 @@ def test_reset_forgets_an_answer_wherever_it_was_left() -> None:
         framing.reset()
 
 
+def test_an_answer_has_begun_with_its_first_byte() -> None:
+    framing = ResponseFraming()
+    for first in (b"H", b"HTTP/1.1 103 Early Hints\r\n\r\n", COUNTED):
+        assert not framing.begun
+        framing.feed(first)
+        assert framing.begun
+        framing.reset()
+    with pytest.raises(FramingError, match="before an answer"):
+        framing.eof()
+    assert not framing.begun
+
+
 def test_what_comes_after_the_end_is_kept_apart() -> None:
     framing = ResponseFraming()
     assert framing.feed(COUNTED + b"helloHTTP/1.1") == b"hello"

@@ -38,7 +38,11 @@ LOAD_DEFINITIONS: tuple[tuple[str, str], ...] = (
         "TTFT",
         "first token's arrival - intended send time; undefined where the answer is not streamed",
     ),
-    ("service TTFT", "first token's arrival - the time when the request was sent"),
+    (
+        "service TTFT",
+        "first token's arrival - the time when the request was sent; of one that was sent again "
+        "the sending that was answered",
+    ),
     (
         "inter-event gap",
         "arrival of an event that carries tokens - arrival of the one before; the gaps of all "
@@ -59,7 +63,8 @@ LOAD_DEFINITIONS: tuple[tuple[str, str], ...] = (
     (
         "send lag",
         "time when the request was sent - intended send time; 0 in a closed loop, but for a "
-        "conversation's next turn, which is intended after its think time",
+        "conversation's next turn, which is intended after its think time, and for a request that "
+        "had to wait for a connection or was sent again on another one",
     ),
     (
         "closed loop, open loop",

@@ -52,15 +52,18 @@ class State(Enum):
 
 @dataclass(slots=True)
 class Job:
-    """One request. due_ns: 0 where it is sent as soon as a slot is free.
+    """One request. due_ns: 0 where it is sent as soon as a slot is free; where it then had to wait
+    for a connection, since when.
 
-    new_connection: True where its connection was opened for it.
+    new_connection: True where its connection was opened for it. first_sent_ns: of the sending that
+    the end of its connection left without an answer, so that it was sent again; 0: there was none.
     """
 
     number: int
     due_ns: int
     request: bytes
     new_connection: bool = False
+    first_sent_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +210,12 @@ class Connection:
             self.body += body
             self.ends.append(len(self.body))
 
+    @property
+    def kept_in_vain(self) -> bool:
+        """Whether it has served a request before, and nothing came for the one on it: a server
+        may end a connection that it kept alive at any time, also while a request is on its way."""
+        return self.served > 0 and not self.framing.begun
+
     def forget(self) -> None:
         """Make ready for the next request."""
         self.job = None
@@ -235,6 +244,7 @@ class Connection:
             ended_ns,
             failure.value if failure else "",
             reason,
+            int(job.first_sent_ns > 0),
         )
 
     def close(self) -> None:

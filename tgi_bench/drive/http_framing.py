@@ -111,6 +111,11 @@ class ResponseFraming:
         self.status: int | None = None
 
     @property
+    def begun(self) -> bool:
+        """Whether a byte of an answer came, be it of an interim one."""
+        return self.head_done or bool(self._held) or self._seen > 0
+
+    @property
     def chunked(self) -> bool:
         """Whether the answer is in the middle of a chunked body."""
         return self._mode <= _TRAILERS

@@ -256,6 +256,7 @@ class Stage:
                     kernel_stamps=self._kernel_stamps,
                     outcome=reading.outcome,
                     reason=reading.reason,
+                    resent=returned.resent,
                 )
             )
 
@@ -286,7 +287,7 @@ class Stage:
         lost = (RequestOutcome.CUT_OFF, "its worker process ended early")
         for handed in late:
             outcome, why = dropped if self._workers[handed.worker].done else lost
-            nothing = (0, True, 0, b"", b"", b"", b"", 0, now, outcome.value, why)
+            nothing = (0, True, 0, b"", b"", b"", b"", 0, now, outcome.value, why, 0)
             self._read([(handed.number, handed.due_ns, *nothing)])
 
     def _cut(self) -> None:

@@ -194,15 +194,20 @@ class Worker:
         """Send on an idle connection, or open one for it."""
         connection = self._pool.idle()
         if connection is None:
-            try:
-                connection = self._pool.open(job)
-            except FailedRequestError as failure:
-                self._not_sent(job, failure.outcome, str(failure))
-                return
-            self._in_flight += 1
+            self._open_for(job)
             return
         self._in_flight += 1
         self._send(connection, job)
+
+    def _open_for(self, job: Job) -> None:
+        """It waits for its connection from now on, unless it had to be sent before."""
+        job.due_ns = job.due_ns or time.monotonic_ns()
+        try:
+            self._pool.open(job)
+        except FailedRequestError as failure:
+            self._not_sent(job, failure.outcome, str(failure))
+            return
+        self._in_flight += 1
 
     def _send(self, connection: Connection, job: Job) -> None:
         connection.job = job
@@ -241,7 +246,7 @@ class Worker:
             self._send(connection, job)
 
     def failed(self, connection: Connection, outcome: RequestOutcome, reason: str) -> None:
-        """End the connection and with it its request."""
+        """End the connection and with it its request, unless that is sent once more."""
         self._receiver.take_rest(connection)
         job, never_sent = connection.job, connection.state in (State.CONNECTING, State.HANDSHAKE)
         if job is None:
@@ -249,7 +254,12 @@ class Worker:
             return
         self._pool.discard(connection)
         self._in_flight -= 1
-        if never_sent:
+        lost = outcome is RequestOutcome.CONNECTION_RESET and connection.kept_in_vain
+        if lost and not job.first_sent_ns:
+            job.first_sent_ns = connection.sent_ns
+            job.due_ns = job.due_ns or connection.sent_ns
+            self._open_for(job)
+        elif never_sent:
             self._not_sent(job, outcome, reason)
         else:
             now = time.monotonic_ns()
@@ -259,10 +269,10 @@ class Worker:
 
     def _not_sent(self, job: Job, outcome: RequestOutcome, reason: str) -> None:
         now = time.monotonic_ns()
-        intended_ns = job.due_ns or now
-        self._answers.append(
-            (job.number, intended_ns, 0, True, 0, b"", b"", b"", b"", 0, now, outcome.value, reason)
-        )
+        times = (job.due_ns or now, job.first_sent_ns)
+        nothing = (True, 0, b"", b"", b"", b"", 0)
+        again = int(job.first_sent_ns > 0)
+        self._answers.append((job.number, *times, *nothing, now, outcome.value, reason, again))
         if outcome is not RequestOutcome.DROPPED:
             self._back_off(now)
 

@@ -109,26 +109,28 @@ class Done:
 JobFields = tuple[int, int, bytes]
 """number, due_ns (0: as soon as a slot is free), request."""
 
-Answered = tuple[int, int, int, bool, int, bytes, bytes, bytes, bytes, int, int, str, str]
+Answered = tuple[int, int, int, bool, int, bytes, bytes, bytes, bytes, int, int, str, str, int]
 """number, intended_ns, sent_ns (0: never), new_connection, status (0: none), headers, stamps and
 ends (int64 each: when a piece of the body arrived, and where it ends), body, head_ns (0: none),
-ended_ns, failure ("": none), reason."""
+ended_ns, failure ("": none), reason, resent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """One job's answer, and how it was sent. sent_ns: None where it never was."""
+    """One job's answer, and how it was sent. sent_ns: None where it never was; of the sending that
+    was answered. resent: times that it was sent again."""
 
     number: int
     intended_ns: int
     sent_ns: int | None
     new_connection: bool
     answer: Answer
+    resent: int
 
     @classmethod
     def of(cls, fields: Answered) -> Returned:
         """From the tuple that a worker makes."""
-        number, intended, sent, new, status, headers, *body, head, ended, failure, why = fields
+        number, intended, sent, new, status, headers, *body, head, ended, failure, why, n = fields
         answer = Answer(
             status=status or None,
             headers=_headers(headers),
@@ -138,7 +140,7 @@ class Returned:
             failure=RequestOutcome(failure) if failure else None,
             reason=why,
         )
-        return cls(number, intended, sent or None, new, answer)
+        return cls(number, intended, sent or None, new, answer, n)
 
 
 def joined(headers: tuple[tuple[bytes, bytes], ...]) -> bytes:

@@ -12,6 +12,7 @@ from tgi_bench.analysis.load_run import (
     Found,
     LoadDistribution,
     LoadSummary,
+    Reopening,
     StageSummary,
 )
 from tgi_bench.analysis.load_summary import summarise_stage
@@ -71,6 +72,13 @@ def client(**changes: object) -> Callable[[StageSummary], StageSummary]:
 
 def fields(**changes: object) -> Callable[[StageSummary], StageSummary]:
     return lambda stage: replace(stage, **changes)  # type: ignore[arg-type]
+
+
+def reopened(connections: int, resent: int, moved: float) -> Callable[[StageSummary], StageSummary]:
+    """Of 200 requests."""
+    cost = fields(reopening=Reopening(connections, resent, 0.2 * MS, moved))
+    counted = client(connections_reopened=connections)
+    return lambda stage: cost(counted(stage))
 
 
 def sent(rate_per_s: float, scheduled_per_s: float) -> Callable[[StageSummary], StageSummary]:
@@ -235,6 +243,13 @@ CASES = [
         client(connections_reopened=3),
         "server.url",
     ),
+    Case(
+        "kept open",
+        reopened(200, 200, 0.01),
+        reopened(200, 200, 0.011),
+        "service TTFT",
+    ),
+    Case("kept open", reopened(2, 0, 0.5), reopened(3, 0, 0.5), "server.url"),
     Case("clock", client(clock_step_ns=-MS), client(clock_step_ns=-MS - 1), "synchronisation"),
     Case("reads of their own", fields(shared_reads=40), fields(shared_reads=41), "buffering"),
 ]

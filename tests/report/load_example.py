@@ -13,6 +13,7 @@ from tgi_bench.analysis.load_run import (
     Lengths,
     LoadDistribution,
     LoadSummary,
+    Reopening,
     StageSummary,
     Window,
 )
@@ -210,7 +211,11 @@ def _closed_and_open(server: str) -> tuple[LoadSummary, ...]:
         extent=Extent(None, None, 0, 0, 0, 0, None),
     )
     in_user_space = stage(ramp, None, 1200, 400)
-    in_user_space = replace(in_user_space, stage=replace(in_user_space.stage, client=client(False)))
+    in_user_space = replace(
+        in_user_space,
+        stage=replace(in_user_space.stage, client=client(False)),
+        reopening=Reopening(requests=3, resent=2, wait_p50_ns=410_000.0, moved=0.0012),
+    )
     return (
         ended(closed[0], stage(closed[0], 1, 24, 45)),
         ended(closed[1], stage(closed[1], 64, 1400, 180)),

@@ -58,6 +58,22 @@ class Lengths:
 
 
 @dataclass(frozen=True, slots=True)
+class Reopening:
+    """Requests that had to wait for a connection, of those that the figures are of.
+
+    resent: those sent before on a connection that had been kept alive and ended. wait_p50_ns:
+    median of sent - intended of them. moved: the largest share of p50, p90, p95, p99 or p99.9 of
+    TTFT (of E2E where nothing is streamed) that goes away with the waits; None where an older
+    version recorded none.
+    """
+
+    requests: int
+    resent: int
+    wait_p50_ns: float
+    moved: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Window:
     """begin_ns .. end_ns of the client's clock. steady: found from the data, else as planned."""
 
@@ -84,6 +100,7 @@ class StageSummary:
         are alike or too few.
     slos_met: of each SLO of the trial in order, what was found and whether it was met; None where
         undefined.
+    reopening: None where every request found a connection open.
     """
 
     stage: LoadStage
@@ -115,6 +132,7 @@ class StageSummary:
     counted_by: tuple[str, ...]
     slos_met: tuple[tuple[float | None, bool | None], ...]
     scheduled_per_s: float | None = None
+    reopening: Reopening | None = None
 
     @property
     def client(self) -> ClientFacts:

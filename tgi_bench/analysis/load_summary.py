@@ -20,6 +20,7 @@ from tgi_bench.analysis.load_metrics import (
 )
 from tgi_bench.analysis.load_run import Found, LoadDistribution, LoadSummary, StageSummary, Window
 from tgi_bench.analysis.load_slo import check_slos
+from tgi_bench.analysis.reopening import reopening
 from tgi_bench.analysis.search import Probe, found_so_far, met
 from tgi_bench.analysis.throughput import throughput
 from tgi_bench.analysis.window import find_window, in_window, mean_in_flight
@@ -94,6 +95,7 @@ def summarise_stage(trial: LoadTrial, stage: LoadStage, requests: Requests) -> S
         counted_by=tuple(dict.fromkeys(seen.counted_by.value for seen in answered)),
         slos_met=check_slos(trial.slos, figures, len(answered) / len(inside) if inside else None),
         scheduled_per_s=None if closed_loop(trial) else _scheduled_per_s(window, requests),
+        reopening=reopening(answered, trial.stream),
     )
 
 

@@ -209,6 +209,7 @@ def _stage(trial: LoadTrial, summary: StageSummary) -> dict[str, Json]:
         "counted_by": list(summary.counted_by),
         "drift": summary.drift,
         "prefix_suspicion": summary.prefix_suspicion,
+        "reopening": None if summary.reopening is None else asdict(summary.reopening),
         "slos": [
             {"metric": slo.metric, "limit": slo.limit, "found": value, "met": met}
             for slo, (value, met) in zip(trial.slos, summary.slos_met, strict=True)

@@ -60,6 +60,7 @@ def _group(group: Group) -> str:
         parts.append(f"#### Requests\n\n{markdown(tables.samples(trial, rows))}")
         parts.append(f"#### Tokens\n\n{markdown(tables.lengths(trial, rows))}")
         parts.append(f"#### Client\n\n{markdown(tables.clients(trial, rows))}")
+        parts.append(_reopened(trial, rows))
         parts.append(_user_space(rows))
     return "\n".join(part for part in parts if part)
 
@@ -156,6 +157,24 @@ def _reasons(stage: StageSummary) -> str:
     if len(ordered) > _MOST_REASONS:
         listed.append(f"and {len(ordered) - _MOST_REASONS} more")
     return f". Reasons: {'; '.join(listed)}" if listed else ""
+
+
+def _reopened(trial: LoadTrial, rows: Sequence[Row]) -> str:
+    """What waiting for connections did to the figures; empty where nothing waited for one."""
+    of = "TTFT and E2E" if trial.stream else "E2E"
+    lines = []
+    for row in rows:
+        found = row.stage.reopening if row.stage is not None else None
+        if found is None:
+            continue
+        again = f", {found.resent:,} of them after the server ended one that it had kept alive"
+        moved = "" if found.moved is None else f", at most {found.moved:.1%} of a percentile"
+        lines.append(
+            f"- {row.asked}: {found.requests:,} requests waited for a connection"
+            f"{again if found.resent else ''}: {of} hold that wait, p50 "
+            f"{words.milliseconds(found.wait_p50_ns)}{moved}; service TTFT does not\n"
+        )
+    return "".join(lines)
 
 
 def _user_space(rows: Sequence[Row]) -> str:

@@ -16,9 +16,13 @@ from tgi_bench.errors import InputError
 _ANSWER = b"HTTP/1.1 200 OK\r\nX-Said: One\r\ncontent-length: 4\r\n%b\r\n\r\nnull"
 
 
+LATER = b"LATER"
+"""After an answer: its connection ends when the next question has come."""
+
+
 @contextmanager
 def served(answers: list[bytes], connections: list[int]) -> Iterator[str]:
-    """A server that gives one answer after the other; each "close" in one ends its connection."""
+    """A server that gives one answer after the other; CLOSE after one ends its connection."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(5.0)
 
@@ -33,6 +37,8 @@ def served(answers: list[bytes], connections: list[int]) -> Iterator[str]:
                         while b"\r\n\r\n" not in asked:
                             asked += peer.recv(65536)
                         answer = left.pop(0)
+                        if answer == LATER:
+                            break
                         peer.sendall(answer.removesuffix(b"CLOSE"))
                         if answer.endswith(b"CLOSE"):
                             break
@@ -68,6 +74,32 @@ def test_a_connection_that_the_server_ended_is_opened_again() -> None:
         assert first.recv(1, socket.MSG_PEEK) == b""  # its end has come
         assert control.get("/b").status == 200
     assert len(connections) == 2
+
+
+def test_a_connection_that_ends_when_it_is_asked_again() -> None:
+    """transformers serve ends it after a 500, and does not say so."""
+    connections: list[int] = []
+    failed = b"HTTP/1.1 500 Internal Server Error\r\ncontent-length: 4\r\n\r\nnull"
+    kept = _ANSWER % b"connection: keep-alive"
+    with (
+        served([failed, LATER, kept, LATER, kept], connections) as url,
+        Control(url, Asking(timeout_s=5.0)) as control,
+    ):
+        assert [control.get("/a").status for _ in range(3)] == [500, 200, 200]
+    assert len(connections) == 3
+
+
+def test_it_is_asked_again_once() -> None:
+    connections: list[int] = []
+    with (
+        served([_ANSWER % b"x: y", LATER, LATER, _ANSWER % b"x: y"], connections) as url,
+        Control(url, Asking(timeout_s=5.0)) as control,
+    ):
+        assert control.get("/a").status == 200
+        with pytest.raises(InputError, match="does not answer: "):
+            control.get("/b")
+        assert control.get("/c").status == 200
+    assert len(connections) == 3
 
 
 @pytest.mark.parametrize(

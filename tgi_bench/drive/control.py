@@ -67,7 +67,8 @@ class Reply:
 class Control:
     """Questions to one server, as a context manager. Neither proxies nor redirects.
 
-    One connection, kept alive where the server does. It is http.client's, for httpx takes five
+    One connection, kept alive where the server does; where it ends before an answer to another
+    question, that is asked once more on a fresh one. It is http.client's, for httpx takes five
     times as long to import, and a load waits for these questions.
     """
 
@@ -146,20 +147,31 @@ class Control:
         return Reply(response.status, pairs, content)
 
     def _answered(self, method: str, path: str, body: bytes | None) -> tuple[HTTPResponse, bytes]:
-        headers = dict(self._headers)
-        if body is not None:
-            headers["Content-Type"] = "application/json"
         connection = self._connection
         # What can be read before anything is asked is the end of a connection kept alive.
         if connection.sock is not None and select.select([connection.sock], [], [], 0)[0]:
             connection.close()
-        connection.request(method, f"{self._path}{path}", body, headers)
-        response = connection.getresponse()
+        kept_alive = connection.sock is not None
+        try:
+            response = self._response(method, path, body)
+        except (ConnectionResetError, BrokenPipeError):  # RemoteDisconnected is one: no byte came
+            if not kept_alive:
+                raise
+            # Some servers end a connection without saying so, as after a 500.
+            connection.close()
+            response = self._response(method, path, body)
         content = response.read(_MOST_BYTES + 1)
         # A read of so many bytes at most does not say by itself that the body was cut off.
         if response.length and len(content) <= _MOST_BYTES:
             raise IncompleteRead(content, response.length)
         return response, content
+
+    def _response(self, method: str, path: str, body: bytes | None) -> HTTPResponse:
+        headers = dict(self._headers)
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        self._connection.request(method, f"{self._path}{path}", body, headers)
+        return self._connection.getresponse()
 
 
 def _cause(error: OSError | HTTPException) -> str:

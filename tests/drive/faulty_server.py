@@ -15,6 +15,7 @@ Its answers are those of TGI's own API, with as many tokens as the request asks;
 from __future__ import annotations
 
 import contextlib
+import gzip
 import itertools
 import json
 import random
@@ -419,6 +420,26 @@ def _redirect(x: Exchange) -> None:
     x.head("307 Temporary Redirect", "location: http://127.0.0.1:1/", "content-length: 0")
 
 
+def _compressed(x: Exchange) -> None:
+    body = gzip.compress(b"".join(x.events()))
+    x.head("200 OK", _EVENT_STREAM, "Content-Encoding: gzip", f"content-length: {len(body)}")
+    x.sock.sendall(body)
+
+
+def _compressed_stream(x: Exchange) -> None:
+    x.head("200 OK", _EVENT_STREAM, "content-encoding: GZIP", "transfer-encoding: chunked")
+    x.chunk(gzip.compress(b"".join(x.events())))
+    x.chunk(b"")
+
+
+def _compressed_error(x: Exchange) -> None:
+    """The status says what there is to say."""
+    body = gzip.compress(b"<html></html>")
+    length = f"content-length: {len(body)}"
+    x.head("502 Bad Gateway", "content-type: text/html", "content-encoding: gzip", length)
+    x.sock.sendall(body)
+
+
 def _wrong_type(x: Exchange) -> None:
     x.head("200 OK", "content-type: text/html", "content-length: 13")
     x.sock.sendall(b"<html></html>")
@@ -465,6 +486,9 @@ BEHAVIOURS: dict[str, Callable[[Exchange], None]] = {
     "tells_the_key": _tells_the_key,
     "redirect": _redirect,
     "wrong_type": _wrong_type,
+    "compressed": _compressed,
+    "compressed_stream": _compressed_stream,
+    "compressed_error": _compressed_error,
 }
 """What a request can meet, by name; those that answer well in an odd shape first."""
 

@@ -109,6 +109,7 @@ def test_it_is_asked_again_once() -> None:
         (b"nothing of HTTP\r\n\r\nCLOSE", "does not answer: "),
         (b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nnullCLOSE", "does not answer: "),
         (_ANSWER % b"x: y", "answers with more than 3 bytes"),
+        (_ANSWER % b"Content-Encoding: gzip", "/base/a: gzip came where identity was asked for"),
     ],
 )
 def test_what_is_no_answer(monkeypatch: pytest.MonkeyPatch, answer: bytes, reason: str) -> None:

@@ -72,6 +72,9 @@ EXPECTED = {
     "tells_the_key": Expected(RequestOutcome.HTTP_ERROR, 0, 500, "no access with"),
     "redirect": Expected(RequestOutcome.HTTP_ERROR, 0, 307, "redirects are not followed"),
     "wrong_type": Expected(RequestOutcome.PROTOCOL, 0, 200, "text/html"),
+    "compressed": Expected(RequestOutcome.PROTOCOL, 0, 200, "gzip came where identity was asked"),
+    "compressed_stream": Expected(RequestOutcome.PROTOCOL, 0, 200, "GZIP came where identity"),
+    "compressed_error": Expected(RequestOutcome.HTTP_ERROR, 0, 502, "HTTP 502"),
 }
 
 

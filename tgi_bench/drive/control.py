@@ -17,6 +17,7 @@ from types import TracebackType
 from urllib.parse import SplitResult, urlsplit
 
 from tgi_bench.drive.answer import Answer
+from tgi_bench.drive.content_coding import encoded_as, not_identity
 from tgi_bench.drive.dialects import USER_AGENT, header_lines
 from tgi_bench.drive.said import shortened
 from tgi_bench.drive.tls import client_context
@@ -144,6 +145,8 @@ class Control:
             (name.lower().encode("latin-1"), value.encode("latin-1"))
             for name, value in response.getheaders()
         )
+        if response.status == 200 and (coding := encoded_as(pairs)):
+            raise InputError(f"{self.url}{path}: {not_identity(coding)}")
         return Reply(response.status, pairs, content)
 
     def _answered(self, method: str, path: str, body: bytes | None) -> tuple[HTTPResponse, bytes]:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from tgi_bench.drive.connection import IN, OUT, READ_BYTES, Connection, State
+from tgi_bench.drive.content_coding import encoded_as, not_identity
 from tgi_bench.drive.failure import FailedRequestError, failure_of
 from tgi_bench.drive.http_framing import FramingError
 from tgi_bench.drive.pool import Pool
@@ -196,6 +197,9 @@ class Receiver:
             connection.keep(arrival_ns, body)
         if connection.head_ns is None and framing.head_done:
             connection.head_ns = arrival_ns
+            if framing.status == 200 and (coding := encoded_as(framing.headers)):
+                self._owner.failed(connection, RequestOutcome.PROTOCOL, not_identity(coding))
+                return
             if framing.chunked and connection.tls is None:
                 entry = (connection.sock.recvmsg, connection.raw.append, connection)
                 self._hot[connection.fd] = entry

@@ -23,6 +23,9 @@ from tgi_bench.load_observation import RequestOutcome
 _LAST_CHUNK = b"0\r\n\r\n"
 _SETTLED_AT_ONCE = 8
 _MOST_ANSWER_BYTES = 1 << 26
+_LONGEST_WINDOW_NS = 2_000_000
+_LEAST_SHARED = 3
+"""Reads that must share a wake-up before waiting for them is worth it."""
 
 _Receive = Callable[[int, int], tuple[bytes, list[tuple[int, int, bytes]], int, object]]
 _Keep = Callable[[tuple[int, bytes]], None]
@@ -45,7 +48,8 @@ class Owner(Protocol):
 
 
 class Receiver:
-    """Reads for one worker. reads: how many sockets had something, for the worker to reset."""
+    """Reads for one worker. window_ns: how late a read may be, so that many streams share one
+    wake-up."""
 
     def __init__(self, pool: Pool, clock: WallClock, owner: Owner) -> None:
         self._pool = pool
@@ -55,12 +59,14 @@ class Receiver:
         # a look-up through a slot costs more than the rest of what is done with an event.
         self._hot: dict[int, tuple[_Receive, _Keep, Connection]] = {}
         self._to_settle: deque[Connection] = deque()
-        self.reads = 0
+        self._reads = 0
+        self.window_ns = 0
+        self._window_chosen_ns = time.monotonic_ns()
         self.user_stamped = 0
 
     def read(self, ready: list[tuple[int, int]]) -> None:
         """One read of each socket that is ready; others than connections are left alone."""
-        self.reads += len(ready)
+        self._reads += len(ready)
         hot, connections, offset_ns = self._hot.get, self._pool.connections, self._clock.offset_ns
         for fd, mask in ready:
             entry = hot(fd)
@@ -82,6 +88,20 @@ class Receiver:
                 keep((self._read_now(data), data))
             if data.endswith(_LAST_CHUNK) or len(data) == READ_BYTES or not data:
                 self._to_settle.append(connection)
+
+    def choose_window(self, now: int, in_flight: int) -> None:
+        """Choose window_ns by the reads since it was chosen last.
+
+        A sixteenth of the mean time between two reads of one stream: rarely do two events of a
+        stream wait for the same read, and share its stamp. 0 where that saves nothing, or where
+        arrivals are stamped by the read itself.
+        """
+        passed_ns = now - self._window_chosen_ns
+        gap_ns = in_flight * passed_ns // max(1, self._reads)
+        window_ns = min(gap_ns // 16, _LONGEST_WINDOW_NS)
+        busy = self._reads * window_ns > _LEAST_SHARED * passed_ns
+        self.window_ns = window_ns if busy and not self._pool.stamp_reason else 0
+        self._reads, self._window_chosen_ns = 0, now
 
     def settle_some(self) -> bool:
         """Take the framing off a few answers that seem to have ended; whether more are waiting.

@@ -33,9 +33,6 @@ _SPARE_NS = 500_000
 _OVERDUE_NS = 2_000_000
 """By then a chore is done all the same."""
 _HOUSEKEEPING_NS = 100_000_000
-_LONGEST_WINDOW_NS = 2_000_000
-_LEAST_SHARED = 3
-"""Reads that must share a wake-up before waiting for them is worth it."""
 _FLUSH_NS = 20_000_000
 _ANSWERS_AT_ONCE = 8
 _SENDS_AT_ONCE = 32
@@ -63,8 +60,6 @@ class Worker:
         self._next_flush_ns = 0
         self._paused_until_ns = self._backoff_ns = 0
         self._receiver = Receiver(self._pool, self._clock, self)
-        self._window_ns = 0
-        self._window_chosen_ns = time.monotonic_ns()
         self._in_seconds = sys.platform == "linux"  # epoll's timeout; poll's is in milliseconds
 
     def run(self) -> None:
@@ -144,8 +139,8 @@ class Worker:
                     time.sleep((due_ns - now) / 1e9)
                 return 0
             wake = min(wake, due_ns - _MS)
-        if self._window_ns:
-            time.sleep(min(self._window_ns, max(0, wake - now)) / 1e9)
+        if window_ns := self._receiver.window_ns:
+            time.sleep(min(window_ns, max(0, wake - now)) / 1e9)
             return 0
         milliseconds = max(0, wake - now) // _MS
         return milliseconds / 1e3 if self._in_seconds else milliseconds
@@ -286,7 +281,7 @@ class Worker:
     def _keep_house(self, now: int) -> None:
         """Timeouts, the clock's offset, spare connections."""
         self._receiver.settle_all()
-        self._choose_window(now)
+        self._receiver.choose_window(now, self._in_flight)
         self._next_housekeeping_ns = now + min(_HOUSEKEEPING_NS, self._setup.timeout_ns // 10)
         self._clock.read()
         timeout_ns = self._setup.timeout_ns
@@ -297,20 +292,6 @@ class Worker:
                 now - connection.started_ns > timeout_ns
             ):
                 self._pool.discard(connection)
-
-    def _choose_window(self, now: int) -> None:
-        """How late a read may be, so that many streams share one wake-up.
-
-        A sixteenth of the mean time between two reads of one stream: rarely do two events of a
-        stream wait for the same read, and share its stamp. 0 where that saves nothing, or where
-        arrivals are stamped by the read itself.
-        """
-        passed_ns = now - self._window_chosen_ns
-        gap_ns = self._in_flight * passed_ns // max(1, self._receiver.reads)
-        window_ns = min(gap_ns // 16, _LONGEST_WINDOW_NS)
-        busy = self._receiver.reads * window_ns > _LEAST_SHARED * passed_ns
-        self._window_ns = window_ns if busy and not self._pool.stamp_reason else 0
-        self._receiver.reads, self._window_chosen_ns = 0, now
 
     def _time_out(self, connection: Connection) -> None:
         seconds = f"{self._setup.timeout_ns / 1e9:g} s"

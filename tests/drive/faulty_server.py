@@ -349,6 +349,11 @@ def _endless_trailers(x: Exchange) -> None:
     _endless(x, b"0\r\n", b"x-more: and more\r\n" * 100)
 
 
+def _endless_body(x: Exchange) -> None:
+    x.stream_head()
+    _endless(x, b"", chunk_of(b": more\n" * 10_000))
+
+
 def _not_http(x: Exchange) -> None:
     x.sock.sendall(b"SSH-2.0-OpenSSH_9.6\r\n")
     x.wait()
@@ -474,6 +479,7 @@ BEHAVIOURS: dict[str, Callable[[Exchange], None]] = {
     "endless_headers": _endless_headers,
     "endless_chunk_line": _endless_chunk_line,
     "endless_trailers": _endless_trailers,
+    "endless_body": _endless_body,
     "not_http": _not_http,
     "broken_chunk": _broken_chunk,
     "invalid_utf8": _invalid_utf8,

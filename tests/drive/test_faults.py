@@ -9,6 +9,7 @@ import pytest
 from tests.drive import faulty_server
 from tests.drive.faulty_server import BEHAVIOURS, FaultyServer
 from tests.drive.loads import TOKENS, closed, send
+from tgi_bench.drive import load
 from tgi_bench.load_observation import RequestObservation, RequestOutcome
 
 SECOND_NS = 1_000_000_000
@@ -60,6 +61,7 @@ EXPECTED = {
     "endless_headers": Expected(RequestOutcome.PROTOCOL, 0, None, "the head is over"),
     "endless_chunk_line": Expected(RequestOutcome.PROTOCOL, 0, 200, "a chunk's size line is over"),
     "endless_trailers": Expected(RequestOutcome.PROTOCOL, 5, 200, "the trailers are over"),
+    "endless_body": Expected(RequestOutcome.PROTOCOL, 0, 200, "an answer of more than 64 MiB"),
     "not_http": Expected(RequestOutcome.PROTOCOL, 0, None, "the status line begins 'SSH-2.0"),
     "broken_chunk": Expected(RequestOutcome.PROTOCOL, 2, 200, "a chunk's data is followed by 'X'"),
     "invalid_utf8": Expected(RequestOutcome.PROTOCOL, 1, 200, "UTF-8"),
@@ -176,6 +178,26 @@ def test_a_server_that_speaks_no_tls() -> None:
     with FaultyServer() as server:
         url = server.url.replace("http:", "https:")
         assert_all(url, RequestOutcome.TLS, "")
+
+
+@pytest.mark.parametrize("tls", [False, True])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_all_answers_together_have_a_limit(
+    monkeypatch: pytest.MonkeyPatch, tls: bool, workers: int
+) -> None:
+    """Each of them is far below its own; the others go on."""
+    monkeypatch.setattr(load, "_MOST_HELD_BYTES", 1 << 21)
+    with FaultyServer(tls=tls) as server:
+        server.behaviours(("endless_body", "well"))
+        _, seen = send(server.url, closed(12, 4, workers=workers), verify_tls=False)
+        shown = {int(name.partition("-")[2]): what for name, what in server.shown.items()}
+    most = 2 // workers
+    for one in seen:
+        if shown[one.request_index] == "well":
+            assert (one.outcome, one.output_tokens) == (OK, TOKENS), one.reason
+        else:
+            assert (one.outcome, one.status) == (RequestOutcome.PROTOCOL, 200)
+            assert f"more than {most} MiB of answers were held at once" in one.reason
 
 
 @pytest.mark.parametrize("name", ["reset_in_event", "closes_in_event", "early_end", "not_http"])

@@ -37,6 +37,11 @@ class Channel:
         """Whether something was kept that did not fit."""
         return bool(self._unsent)
 
+    @property
+    def pending_bytes(self) -> int:
+        """How much that is."""
+        return sum(map(len, self._unsent))
+
     def send(self, message: Message) -> None:
         """Hand a message over, as far as the socket takes it now."""
         payload = marshal.dumps(message)  # type: ignore[arg-type]  # its kinds are simple ones

@@ -220,11 +220,15 @@ class Connection:
         """Make ready for the next request."""
         self.job = None
         self.head_ns = None
+        self.drop()
+        self.framing.reset()
+
+    def drop(self) -> None:
+        """Forget what came of the body."""
         self.body.clear()
         self.raw.clear()
         del self.stamps[:]
         del self.ends[:]
-        self.framing.reset()
 
     def answered(self, ended_ns: int, failure: RequestOutcome | None, reason: str) -> Answered:
         """What came back for the request that is on it, for the driver."""

@@ -22,6 +22,8 @@ _RATE_A_WORKER = 2000.0
 _LEAST_CONNECTIONS = 16
 _MOST_CONNECTIONS = 512
 _UNLIMITED = 2**31 - 1
+_MOST_HELD_BYTES = 1 << 30
+"""Of answers, over all workers: a hostile server must not fill the memory."""
 
 
 def run_stage(
@@ -81,6 +83,7 @@ def _setups(prepared: Prepared, arrivals: Arrivals, kernel_stamps: bool) -> list
             most_in_flight=-(-(trial.max_in_flight or _UNLIMITED) // count),
             eager=talking,
             kernel_stamps=kernel_stamps,
+            most_held_bytes=_MOST_HELD_BYTES // count,
         )
         for share in shares(streams, count)
     ]

@@ -60,6 +60,7 @@ class Worker:
         self._next_flush_ns = 0
         self._paused_until_ns = self._backoff_ns = 0
         self._receiver = Receiver(self._pool, self._clock, self)
+        self._at_once = _ANSWERS_AT_ONCE
         self._in_seconds = sys.platform == "linux"  # epoll's timeout; poll's is in milliseconds
 
     def run(self) -> None:
@@ -279,19 +280,37 @@ class Worker:
     # What is done now and then
 
     def _keep_house(self, now: int) -> None:
-        """Timeouts, the clock's offset, spare connections."""
+        """Timeouts, the clock's offset, the memory that answers take."""
         self._receiver.settle_all()
         self._receiver.choose_window(now, self._in_flight)
         self._next_housekeeping_ns = now + min(_HOUSEKEEPING_NS, self._setup.timeout_ns // 10)
         self._clock.read()
         timeout_ns = self._setup.timeout_ns
+        held_bytes = self._channel.pending_bytes + sum(len(one[8]) for one in self._answers)
         for connection in list(self._pool.connections.values()):
+            held_bytes += len(connection.body)
             if connection.job is not None and now - connection.started_ns > timeout_ns:
                 self._time_out(connection)
             elif connection.state in (State.CONNECTING, State.HANDSHAKE) and (
                 now - connection.started_ns > timeout_ns
             ):
                 self._pool.discard(connection)
+        self._hold_less(held_bytes)
+
+    def _hold_less(self, held_bytes: int) -> None:
+        """Fail the largest answers in flight, and forget them, until the rest may be held."""
+        most_bytes = self._setup.most_held_bytes
+        self._at_once = _ANSWERS_AT_ONCE if 2 * held_bytes < most_bytes else 1
+        if held_bytes <= most_bytes:
+            return
+        reason = f"more than {most_bytes >> 20} MiB of answers were held at once, the most allowed"
+        reason += ", and of those in flight this was the largest"
+        for connection in sorted(self._pool.connections.values(), key=lambda one: -len(one.body)):
+            if held_bytes <= most_bytes or connection.job is None:
+                return
+            held_bytes -= len(connection.body)
+            connection.drop()
+            self.failed(connection, RequestOutcome.PROTOCOL, reason)
 
     def _time_out(self, connection: Connection) -> None:
         seconds = f"{self._setup.timeout_ns / 1e9:g} s"
@@ -331,8 +350,8 @@ class Worker:
     def _hand_over(self, now: int) -> None:
         """A few answers: while they are packed, nothing is read, and arrivals would share one
         read and with it one stamp."""
-        self._channel.send((w.ANSWERS, self._answers[:_ANSWERS_AT_ONCE]))
-        del self._answers[:_ANSWERS_AT_ONCE]
+        self._channel.send((w.ANSWERS, self._answers[: self._at_once]))
+        del self._answers[: self._at_once]
         if not self._answers:
             self._next_flush_ns = now + _FLUSH_NS
 

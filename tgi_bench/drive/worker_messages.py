@@ -35,7 +35,8 @@ class Setup:
     stop_ns: jobs without a time are begun until then, from the start; 0: no such end.
     most_in_flight: a job with a time that finds as many in flight is dropped.
     eager: hand every answer over at once, for a conversation waits for it.
-    kernel_stamps: False: do without them.
+    kernel_stamps: False: do without them. most_held_bytes: of answers, those in flight and those
+    not handed over yet; an answer in flight fails where there are more.
     """
 
     host: str
@@ -50,6 +51,7 @@ class Setup:
     most_in_flight: int
     eager: bool
     kernel_stamps: bool
+    most_held_bytes: int
 
     def message(self) -> Message:
         """For the channel."""

@@ -151,6 +151,16 @@ class ClientFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class Waits:
+    """Waits of a closed loop's slots, or of its users, because the server refused: 429, 503, or an
+    overload told inside a 200. count: of them; total_ns: over all slots; longest_ns: 0 for none."""
+
+    count: int = 0
+    total_ns: int = 0
+    longest_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class StageConditions:
     """What else was seen of one stage that its figures are to be believed by.
 
@@ -160,6 +170,7 @@ class StageConditions:
 
     answered_by: tuple[tuple[str, int], ...] = ()
     two_models: int = 0
+    waits: Waits = Waits()
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,13 @@ from tgi_bench.analysis.load_verdict import load_checks
 from tgi_bench.analysis.rules import Check, CheckStatus
 from tgi_bench.analysis.run import Origin
 from tgi_bench.analysis.verdict import judge
-from tgi_bench.load_observation import ClientFacts, ClientFloor, RequestOutcome
+from tgi_bench.load_observation import (
+    ClientFacts,
+    ClientFloor,
+    RequestOutcome,
+    StageConditions,
+    Waits,
+)
 from tgi_bench.observation import Outcome, TrialEnd
 from tgi_bench.plan.load_trial import (
     FileKind,
@@ -79,6 +85,17 @@ def reopened(connections: int, resent: int, moved: float) -> Callable[[StageSumm
     cost = fields(reopening=Reopening(connections, resent, 0.2 * MS, moved))
     counted = client(connections_reopened=connections)
     return lambda stage: cost(counted(stage))
+
+
+def refused(concurrency: float) -> Callable[[StageSummary], StageSummary]:
+    """Slots waited 312 times."""
+    conditions = StageConditions(waits=Waits(312, 4100 * MS, S))
+
+    def change(stage: StageSummary) -> StageSummary:
+        told = replace(stage.stage, conditions=conditions)
+        return replace(stage, stage=told, concurrency=concurrency)
+
+    return change
 
 
 def sent(rate_per_s: float, scheduled_per_s: float) -> Callable[[StageSummary], StageSummary]:
@@ -143,6 +160,7 @@ CASES = [
     Case("has answers", fields(), fields(requests=0), "load.duration"),
     Case("has answers", fields(), fields(e2e=None), "load.duration"),
     Case("concurrency", fields(concurrency=7.6), fields(concurrency=7.5), "load.workers"),
+    Case("concurrency", refused(7.6), refused(7.5), "lower load.concurrency"),
     Case("schedule", sent(10.19, 10.0), sent(10.21, 10.0), "load.workers", OPEN),
     Case("schedule", sent(9.81, 10.0), sent(9.79, 10.0), "load.workers", OPEN),
     # what a Poisson process drew is what is to be sent
@@ -269,6 +287,16 @@ def test_each_check_passes_up_to_its_limit_and_fails_beyond(case: Case) -> None:
     assert bad.finding.startswith("2 of 2" if case.asked is P999 else "1 of ")
     assert case.asked.trial_id in bad.finding
     assert case.remedy in bad.remedy
+
+
+def test_a_closed_loop_that_was_refused_says_how_often_it_waited() -> None:
+    stage = refused(2.0)(outcomes(ok=190, overloaded=10)(BASE))
+    words = "waited 312 times, 4.1 s in all, 1 s at most, because the server refused"
+    for name in ("of the asked concurrency", "of the requests failed"):
+        assert words in check(name, (load(stage),)).finding
+    once = replace(stage.stage, conditions=StageConditions(waits=Waits(1, 10 * MS, 10 * MS)))
+    found = check("of the asked concurrency", (load(replace(stage, stage=once)),))
+    assert "it waited once, 10 ms in all, because the server refused" in found.finding
 
 
 def test_the_clients_own_error() -> None:

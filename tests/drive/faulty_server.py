@@ -351,7 +351,15 @@ def _endless_trailers(x: Exchange) -> None:
 
 def _endless_body(x: Exchange) -> None:
     x.stream_head()
-    _endless(x, b"", chunk_of(b": more\n" * 10_000))
+    _endless(x, b"", chunk_of(b": more\n" * 600_000))
+
+
+def _much_and_no_end(x: Exchange) -> None:
+    """4 MB, and then nothing more."""
+    x.stream_head()
+    for _ in range(40):
+        x.chunk(b": more\n" * 15_000)
+    x.wait()
 
 
 def _not_http(x: Exchange) -> None:
@@ -409,6 +417,15 @@ def _too_many_requests(x: Exchange) -> None:
 
 def _unavailable(x: Exchange) -> None:
     _refusal(x, "503 Service Unavailable", "retry-after: Tue, 03 Mar 2026 10:11:12 GMT")
+
+
+def _refuses(x: Exchange) -> None:
+    _refusal(x, "429 Too Many Requests")
+
+
+def _refuses_and_closes(x: Exchange) -> None:
+    _refusal(x, "503 Service Unavailable", "connection: close")
+    raise ConnectionEnds
 
 
 def _internal_error(x: Exchange) -> None:
@@ -480,6 +497,7 @@ BEHAVIOURS: dict[str, Callable[[Exchange], None]] = {
     "endless_chunk_line": _endless_chunk_line,
     "endless_trailers": _endless_trailers,
     "endless_body": _endless_body,
+    "much_and_no_end": _much_and_no_end,
     "not_http": _not_http,
     "broken_chunk": _broken_chunk,
     "invalid_utf8": _invalid_utf8,
@@ -488,6 +506,8 @@ BEHAVIOURS: dict[str, Callable[[Exchange], None]] = {
     "overloaded_inside": _overloaded_inside,
     "too_many_requests": _too_many_requests,
     "unavailable": _unavailable,
+    "refuses": _refuses,
+    "refuses_and_closes": _refuses_and_closes,
     "internal_error": _internal_error,
     "tells_the_key": _tells_the_key,
     "redirect": _redirect,

@@ -61,7 +61,7 @@ EXPECTED = {
     "endless_headers": Expected(RequestOutcome.PROTOCOL, 0, None, "the head is over"),
     "endless_chunk_line": Expected(RequestOutcome.PROTOCOL, 0, 200, "a chunk's size line is over"),
     "endless_trailers": Expected(RequestOutcome.PROTOCOL, 5, 200, "the trailers are over"),
-    "endless_body": Expected(RequestOutcome.PROTOCOL, 0, 200, "an answer of more than 64 MiB"),
+    "much_and_no_end": Expected(RequestOutcome.TIMEOUT, 0, 200, "not whole within 1 s"),
     "not_http": Expected(RequestOutcome.PROTOCOL, 0, None, "the status line begins 'SSH-2.0"),
     "broken_chunk": Expected(RequestOutcome.PROTOCOL, 2, 200, "a chunk's data is followed by 'X'"),
     "invalid_utf8": Expected(RequestOutcome.PROTOCOL, 1, 200, "UTF-8"),
@@ -70,6 +70,8 @@ EXPECTED = {
     "overloaded_inside": Expected(RequestOutcome.OVERLOADED, 1, 200, "Model is overloaded"),
     "too_many_requests": Expected(RequestOutcome.OVERLOADED, 0, 429, "Retry-After: 7"),
     "unavailable": Expected(RequestOutcome.OVERLOADED, 0, 503, "Retry-After: Tue, 03 Mar 2026"),
+    "refuses": Expected(RequestOutcome.OVERLOADED, 0, 429, "HTTP 429"),
+    "refuses_and_closes": Expected(RequestOutcome.OVERLOADED, 0, 503, "HTTP 503"),
     "internal_error": Expected(RequestOutcome.HTTP_ERROR, 0, 500, "HTTP 500"),
     "tells_the_key": Expected(RequestOutcome.HTTP_ERROR, 0, 500, "no access with"),
     "redirect": Expected(RequestOutcome.HTTP_ERROR, 0, 307, "redirects are not followed"),
@@ -101,7 +103,7 @@ def mixed() -> Mixed:
 
 
 def test_every_behaviour_has_its_outcome() -> None:
-    assert set(EXPECTED) | {"well"} | OF_KEPT_CONNECTIONS == set(BEHAVIOURS)
+    assert set(EXPECTED) | {"well", "endless_body"} | OF_KEPT_CONNECTIONS == set(BEHAVIOURS)
 
 
 def test_one_record_a_request(mixed: Mixed) -> None:
@@ -180,6 +182,14 @@ def test_a_server_that_speaks_no_tls() -> None:
         assert_all(url, RequestOutcome.TLS, "")
 
 
+def test_each_answer_has_a_limit() -> None:
+    with FaultyServer() as server:
+        server.behaviours(("endless_body", "well"))
+        _, seen = send(server.url, closed(2, 1, request_timeout_ns=60 * SECOND_NS))
+    assert [one.outcome for one in seen] == [RequestOutcome.PROTOCOL, OK]
+    assert seen[0].reason == "an answer of more than 64 MiB"
+
+
 @pytest.mark.parametrize("tls", [False, True])
 @pytest.mark.parametrize("workers", [1, 2])
 def test_all_answers_together_have_a_limit(
@@ -188,7 +198,7 @@ def test_all_answers_together_have_a_limit(
     """Each of them is far below its own; the others go on."""
     monkeypatch.setattr(load, "_MOST_HELD_BYTES", 1 << 21)
     with FaultyServer(tls=tls) as server:
-        server.behaviours(("endless_body", "well"))
+        server.behaviours(("much_and_no_end", "well"))
         _, seen = send(server.url, closed(12, 4, workers=workers), verify_tls=False)
         shown = {int(name.partition("-")[2]): what for name, what in server.shown.items()}
     most = 2 // workers

@@ -13,6 +13,7 @@ from tgi_bench.load_observation import (
     RequestOutcome,
     StageConditions,
     TokenSource,
+    Waits,
 )
 from tgi_bench.observation import (
     Identity,
@@ -193,7 +194,9 @@ def load_stage(index: int = 0) -> LoadStage:
         dialect="tgi",
         client=client(),
         details=(("prompt lengths", "cut by the server to the asked length: `truncate`"),),
-        conditions=StageConditions(answered_by=(("a b", 8),), two_models=1),
+        conditions=StageConditions(
+            answered_by=(("a b", 8),), two_models=1, waits=Waits(3, 70_000_000, 40_000_000)
+        ),
     )
 
 

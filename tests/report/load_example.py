@@ -19,7 +19,14 @@ from tgi_bench.analysis.load_run import (
 )
 from tgi_bench.analysis.rules import Verdict, failed, passed
 from tgi_bench.analysis.run import DeploymentRecord, Origin, Run
-from tgi_bench.load_observation import ClientFacts, ClientFloor, LoadStage, RequestOutcome
+from tgi_bench.load_observation import (
+    ClientFacts,
+    ClientFloor,
+    LoadStage,
+    RequestOutcome,
+    StageConditions,
+    Waits,
+)
 from tgi_bench.observation import Outcome, TrialEnd
 from tgi_bench.plan.load_trial import (
     OTHER_CPU,
@@ -210,6 +217,9 @@ def _closed_and_open(server: str) -> tuple[LoadSummary, ...]:
         OpenLoop(None, parts, Process.CONSTANT, 1.0, 0),
         extent=Extent(None, None, 0, 0, 0, 0, None),
     )
+    refused = stage(closed[1], 64, 1400, 180)
+    conditions = StageConditions(waits=Waits(312, 4_100 * MS, 640 * MS))
+    refused = replace(refused, stage=replace(refused.stage, conditions=conditions))
     in_user_space = stage(ramp, None, 1200, 400)
     in_user_space = replace(
         in_user_space,
@@ -218,7 +228,7 @@ def _closed_and_open(server: str) -> tuple[LoadSummary, ...]:
     )
     return (
         ended(closed[0], stage(closed[0], 1, 24, 45)),
-        ended(closed[1], stage(closed[1], 64, 1400, 180)),
+        ended(closed[1], refused),
         LoadSummary(closed[2], TrialEnd(Outcome.FAILED, "every request failed:\nreset"), (), None),
         ended(poisson, replace(stage(poisson, 4.0, 240, 60, errors=7), late=2, dropped=1)),
         ended(ramp, in_user_space),

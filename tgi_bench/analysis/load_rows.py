@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import floor, log10
 
 from tgi_bench.analysis.load_run import LoadSummary, StageSummary
+from tgi_bench.load_observation import Waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,15 @@ class LoadRow:
 def load_rows(loads: Sequence[LoadSummary]) -> tuple[LoadRow, ...]:
     """Every stage of every load, in order."""
     return tuple(LoadRow(_name(load, s), load, s) for load in loads for s in load.stages)
+
+
+def waits_text(waits: Waits) -> str:
+    """ "waited 312 times, 4.1 s in all, because the server refused"."""
+    times = "once" if waits.count == 1 else f"{waits.count:,} times"
+    longest = f", {time_text(waits.longest_ns)} at most" if waits.count > 1 else ""
+    return (
+        f"waited {times}, {time_text(waits.total_ns)} in all{longest}, because the server refused"
+    )
 
 
 def time_text(time_ns: float) -> str:

@@ -16,7 +16,7 @@ from tgi_bench.analysis.load_metrics import (
     figure_of,
     split_metric,
 )
-from tgi_bench.analysis.load_rows import LoadRow, load_rows, time_text
+from tgi_bench.analysis.load_rows import LoadRow, load_rows, time_text, waits_text
 from tgi_bench.analysis.load_run import Figure, LoadSummary
 from tgi_bench.analysis.rules import Check, Failing, Rule, Seen, apply, failed, listed, passed
 from tgi_bench.load_observation import ClientFloor, LoadPart, RequestOutcome
@@ -39,6 +39,10 @@ MOST_DRIFT = 0.10
 _DRIFT_UNKNOWN = 0.25
 MOST_HALF_WIDTH = 0.20
 UNTIL_SLACK = 1.25
+_REFUSED = (
+    "lower load.concurrency, or let the server take more at once (TGI: --max-concurrent-requests): "
+    "it refused, and a closed loop waits before it asks again"
+)
 _SHARED_ON_PURPOSE = (FileKind.MOONCAKE, FileKind.SHAREGPT)
 
 
@@ -80,7 +84,12 @@ def _concurrency(row: LoadRow) -> Seen | None:
     turns = row.load.trial.workload.turns
     if not asked or held is None or (turns is not None and turns.think_ns > 0):
         return None
-    return Seen(held < LEAST_CONCURRENCY * asked, -held / asked, f"{held:.4g} of {asked}")
+    text, waits = f"{held:.4g} of {asked}", row.stage.stage.conditions.waits
+    remedy = ""
+    if waits.count:  # who waits is in no flight
+        text += f"; it {waits_text(waits)}"
+        remedy = _REFUSED
+    return Seen(held < LEAST_CONCURRENCY * asked, -held / asked, text, remedy)
 
 
 def _rate(row: LoadRow) -> Seen | None:
@@ -129,6 +138,8 @@ def _failed(row: LoadRow) -> Seen | None:
     text = f"{words or 'none'} of {measured}"
     if kinds and row.stage.reasons:
         text += f": {row.stage.reasons[0][0]}"
+    if (waits := row.stage.stage.conditions.waits).count:
+        text += f"; the closed loop {waits_text(waits)}"
     return Seen(share > max([MOST_FAILED, *allowed]), share, text)
 
 

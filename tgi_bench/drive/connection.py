@@ -57,6 +57,7 @@ class Job:
 
     new_connection: True where its connection was opened for it. first_sent_ns: of the sending that
     the end of its connection left without an answer, so that it was sent again; 0: there was none.
+    refusals: in a row, that its slot met before it.
     """
 
     number: int
@@ -64,6 +65,7 @@ class Job:
     request: bytes
     new_connection: bool = False
     first_sent_ns: int = 0
+    refusals: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+from tgi_bench.drive import refusal
 from tgi_bench.drive.reading import Ask, Reading
 from tgi_bench.drive.request_maker import History, RequestMaker
 from tgi_bench.drive.worker_messages import JobFields, Returned
-from tgi_bench.load_observation import RequestOutcome
+from tgi_bench.load_observation import RequestOutcome, Waits
 from tgi_bench.plan.request_spec import RequestSpec
 
 _AHEAD_NS = 2_000_000_000
@@ -37,9 +38,13 @@ class Handed:
 
 
 class Feeder(Protocol):
-    """Makes the jobs of one stage. book: what was handed over and has not come back."""
+    """Makes the jobs of one stage. book: what was handed over and has not come back.
+
+    waits: of what it holds back because the server refused; a worker knows its own.
+    """
 
     book: dict[int, Handed]
+    waits: Waits
 
     def jobs(self, now_ns: int) -> list[tuple[int, JobFields]]:
         """(worker, job) of what is to be handed over now."""
@@ -59,6 +64,7 @@ class ClosedFeeder:
     ) -> None:
         """slots: of each worker. most: requests in all."""
         self.book: dict[int, Handed] = {}
+        self.waits = Waits()
         self._maker, self._specs = maker, specs
         self._slots = slots
         self._out = [0] * len(slots)
@@ -125,6 +131,7 @@ class TimedFeeder:
     ) -> None:
         """due_ns: absolute, ascending; the shorter one of it and specs ends the stage."""
         self.book: dict[int, Handed] = {}
+        self.waits = Waits()
         self._maker, self._specs, self._due_ns = maker, specs, due_ns
         self._workers = workers
         self._number = 0
@@ -175,6 +182,7 @@ class _User:
 
     words: what the next question adds to it, where that is known before its answer.
     due_ns: of the next question: 0: at once; None while an answer is awaited, and at the end.
+    refusals: in a row.
     """
 
     index: int
@@ -183,6 +191,7 @@ class _User:
     words: History | None
     question: _Question | None
     due_ns: int | None
+    refusals: int = 0
 
 
 class ConversationFeeder:
@@ -201,6 +210,7 @@ class ConversationFeeder:
     ) -> None:
         """Makes each user's first question. users: (how many, workers). most: requests in all."""
         self.book: dict[int, Handed] = {}
+        self.waits = Waits()
         self._maker, self._specs = maker, specs
         count, self._workers = users
         self._end_ns: int | None = None
@@ -287,7 +297,10 @@ class ConversationFeeder:
         del self.book[returned.number]
         user = self._asked_by.pop(returned.number)
         wait_ns = 0
-        if reading.outcome is not RequestOutcome.OK:
+        refused = reading.outcome is RequestOutcome.OVERLOADED
+        if refused:
+            wait_ns = refusal.wait_ns(returned.answer.headers, user.refusals)
+        elif reading.outcome is not RequestOutcome.OK:
             wait_ns = _AFTER_FAILURE_NS
         elif user.question is None and user.turns:
             wait_ns = user.turns[0].think_ns
@@ -298,6 +311,10 @@ class ConversationFeeder:
                 user.turns.clear()
         due_ns = returned.answer.ended_ns + wait_ns
         over = self._end_ns is not None and due_ns >= self._end_ns
+        user.refusals = user.refusals + 1 if refused else 0
+        if refused:
+            left_ns = wait_ns if self._end_ns is None else self._end_ns - returned.answer.ended_ns
+            self.waits = refusal.with_one(self.waits, max(0, min(wait_ns, left_ns)))
         user.due_ns = None if over else due_ns if wait_ns else 0
 
     def exhausted(self, now_ns: int) -> bool:

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from tgi_bench.drive import worker_messages as w
 from tgi_bench.drive.load_stage import Stage, shares
 from tgi_bench.drive.preparation import LoadTarget, Prepared, prepare
+from tgi_bench.drive.said import OVERLOAD
 from tgi_bench.drive.stage_ask import Listener, StageAsk
 from tgi_bench.drive.workers import Ahead, cores, started, wait_until_ready
 from tgi_bench.load_observation import LoadStage, RequestObservation
@@ -84,6 +85,8 @@ def _setups(prepared: Prepared, arrivals: Arrivals, kernel_stamps: bool) -> list
             eager=talking,
             kernel_stamps=kernel_stamps,
             most_held_bytes=_MOST_HELD_BYTES // count,
+            # A user of conversations waits by the feeder's word.
+            refusal=OVERLOAD if closed and not talking else b"",
         )
         for share in shares(streams, count)
     ]

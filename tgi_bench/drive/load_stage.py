@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from tgi_bench.drive import worker_messages as w
 from tgi_bench.drive.answer_reading import read_answer
@@ -12,6 +13,7 @@ from tgi_bench.drive.feeding import ClosedFeeder, ConversationFeeder, Feeder, Ti
 from tgi_bench.drive.other_cpu import MachineCpu
 from tgi_bench.drive.parts import NO_END, Parts
 from tgi_bench.drive.preparation import Prepared
+from tgi_bench.drive.refusal import together
 from tgi_bench.drive.request_maker import RequestMaker
 from tgi_bench.drive.stage_ask import Listener, Progress, StageAsk
 from tgi_bench.drive.workers import WorkerProcess, answers, heard
@@ -22,6 +24,7 @@ from tgi_bench.load_observation import (
     LoadStage,
     RequestObservation,
     RequestOutcome,
+    Waits,
 )
 from tgi_bench.observation import Outcome
 from tgi_bench.plan.arrivals import send_offsets_ns
@@ -110,7 +113,12 @@ class Stage:
             client=client,
             details=(*self._prepared.details, *self._other_cpu(client)),
             cut_off=cut_off,
+            conditions=replace(self._prepared.conditions, waits=self._waits()),
         )
+
+    def _waits(self) -> Waits:
+        done = [worker.done for worker in self._workers if worker.done is not None]
+        return together((self._feeder.waits, *(Waits(*one.waits) for one in done)))
 
     def _other_cpu(self, client: ClientFacts) -> tuple[tuple[str, str], ...]:
         """A detail, where the machine tells."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from tgi_bench.drive.dialects import AskOptions, body_bytes
 from tgi_bench.drive.reading import Abilities, Ask
+from tgi_bench.load_observation import StageConditions
 from tgi_bench.plan.load_trial import LoadTrial
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class Prepared:
 
     count_tokens: of a text, by a tokenizer file; None where there is none. fitted: a prompt's
     text with exactly that many tokens, as far as it can be known. details: what was found.
+    conditions: what is known of the server before its first answer, for a stage's record.
     """
 
     trial: LoadTrial
@@ -50,6 +52,7 @@ class Prepared:
     count_tokens: Callable[[str], int] | None
     fitted: Callable[[str, int | None], str]
     details: Details
+    conditions: StageConditions = field(default_factory=StageConditions)
 
 
 def prepare(target: LoadTarget, trial: LoadTrial) -> Prepared:

@@ -14,6 +14,7 @@ import select
 import sys
 import time
 from collections import deque
+from dataclasses import astuple
 from typing import cast
 
 from tgi_bench.drive import worker_messages as w
@@ -22,6 +23,7 @@ from tgi_bench.drive.connection import Connection, Job, Poller, State
 from tgi_bench.drive.failure import FailedRequestError
 from tgi_bench.drive.pool import Pool
 from tgi_bench.drive.receiver import Receiver
+from tgi_bench.drive.refusal import SlotWaits
 from tgi_bench.drive.stamps import WallClock
 from tgi_bench.load_observation import RequestOutcome
 
@@ -53,6 +55,7 @@ class Worker:
         self._timed: list[tuple[int, int, Job]] = []
         self._answers: list[w.Answered] = []
         self._in_flight = 0
+        self._waits = SlotWaits.told_by(setup.refusal)
         self._last = self._draining = self._cut = False
         self._stop_ns = 0
         self._clock = WallClock()
@@ -98,12 +101,14 @@ class Worker:
 
     def _loop(self) -> None:
         monotonic_ns, poll, timed = time.monotonic_ns, self._poller.poll, self._timed
-        channel = self._channel
+        channel, waits = self._channel, self._waits
         channel_fd = channel.fileno()
         while not self._over():
             now = monotonic_ns()
             if timed and timed[0][0] - now <= _LEAD_NS:
                 self._send_due()
+            if now >= waits.next_ns:
+                waits.wake(now)
             more = bool(self._untimed) and self._fill_slots()
             more = self._receiver.settle_some() or more
             ready = poll(0 if more else self._rest(monotonic_ns()))
@@ -128,7 +133,7 @@ class Worker:
     def _rest(self, now: int) -> float:
         """How long the poll may wait. A wait that ends within a millisecond is slept here: poll
         rounds it up."""
-        wake = self._next_housekeeping_ns
+        wake = min(self._next_housekeeping_ns, self._waits.next_ns)
         if self._answers:
             wake = min(wake, self._next_flush_ns)
         if self._channel.pending:
@@ -177,13 +182,15 @@ class Worker:
     def _fill_slots(self) -> bool:
         """Begin jobs without a time while there is a slot; whether more could be begun now."""
         for _ in range(_SENDS_AT_ONCE):
-            if not self._untimed or self._in_flight >= self._setup.slots:
+            if not self._untimed or self._in_flight + len(self._waits) >= self._setup.slots:
                 return False
             now = time.monotonic_ns()
             ended = self._stop_ns and now >= self._stop_ns
             if ended or self._draining or now < self._paused_until_ns:
                 return False
-            self._begin(self._untimed.popleft())
+            job = self._untimed.popleft()
+            job.refusals = self._waits.refusals()
+            self._begin(job)
         return True
 
     def _begin(self, job: Job) -> None:
@@ -222,6 +229,9 @@ class Worker:
         self._answers.append(connection.answered(ended_ns, None, ""))
         self._in_flight -= 1
         self._backoff_ns = 0
+        job, framing = connection.job, connection.framing
+        if job is not None:
+            self._waits.refused(framing.status, framing.headers, connection.body, job.refusals)
         if closed or not connection.framing.keep_alive or connection.framing.rest:
             self._pool.discard(connection)
         else:
@@ -364,6 +374,7 @@ class Worker:
         while self._answers:
             self._hand_over(time.monotonic_ns())
         self._clock.read()
+        self._waits.end(time.monotonic_ns())
         self._channel.send(
             w.Done(
                 cpu_ns=cpu_ns,
@@ -372,6 +383,7 @@ class Worker:
                 opened=self._pool.opened,
                 reopened=self._pool.reopened,
                 user_stamped=self._receiver.user_stamped,
+                waits=astuple(self._waits.over),
             ).message()
         )
         while not self._channel.closed and not self._channel.flush():

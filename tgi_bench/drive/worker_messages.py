@@ -36,7 +36,9 @@ class Setup:
     most_in_flight: a job with a time that finds as many in flight is dropped.
     eager: hand every answer over at once, for a conversation waits for it.
     kernel_stamps: False: do without them. most_held_bytes: of answers, those in flight and those
-    not handed over yet; an answer in flight fails where there are more.
+    not handed over yet; an answer in flight fails where there are more. refusal: what an answer
+    holds, as a regular expression, that refuses inside a 200, so that its slot waits; b"": none
+    ever waits.
     """
 
     host: str
@@ -52,6 +54,7 @@ class Setup:
     eager: bool
     kernel_stamps: bool
     most_held_bytes: int
+    refusal: bytes
 
     def message(self) -> Message:
         """For the channel."""
@@ -88,7 +91,7 @@ class Ready:
 class Done:
     """What a worker was. cpu_ns: since the start. peak_bytes: of its memory.
 
-    opened: connections before the start; reopened: after it.
+    opened: connections before the start; reopened: after it. waits: fields of Waits.
     """
 
     cpu_ns: int
@@ -97,6 +100,7 @@ class Done:
     opened: int
     reopened: int
     user_stamped: int
+    waits: tuple[int, int, int]
 
     def message(self) -> Message:
         """For the channel."""

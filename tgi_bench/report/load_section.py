@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tgi_bench.analysis.load_rows import waits_text
 from tgi_bench.analysis.load_run import LoadSummary, StageSummary
 from tgi_bench.analysis.run import Run
 from tgi_bench.load_observation import RequestOutcome
@@ -53,6 +54,7 @@ def _group(group: Group) -> str:
         parts.append(f"#### Latency{of}\n\n{markdown(tables.latency(trial, rows))}")
     parts.append(f"#### Throughput\n\n{markdown(tables.throughput(trial, rows))}")
     parts.append(_notes(group))
+    parts.append(_waited(rows))
     if shown and trial.slos and trial.find is None:
         parts.append(f"#### SLOs\n\n{markdown(tables.slos(trial, rows))}")
     parts.append(_errors(group))
@@ -157,6 +159,15 @@ def _reasons(stage: StageSummary) -> str:
     if len(ordered) > _MOST_REASONS:
         listed.append(f"and {len(ordered) - _MOST_REASONS} more")
     return f". Reasons: {'; '.join(listed)}" if listed else ""
+
+
+def _waited(rows: Sequence[Row]) -> str:
+    """Closed loops that the server refused at times."""
+    return "".join(
+        f"- {row.asked}: the closed loop {waits_text(row.stage.stage.conditions.waits)}\n"
+        for row in rows
+        if row.stage is not None and row.stage.stage.conditions.waits.count
+    )
 
 
 def _reopened(trial: LoadTrial, rows: Sequence[Row]) -> str:

@@ -11,12 +11,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from tests.bench.controls import bare_read_us, bare_sleep_late_ms
 from tests.bench.figures import Figure
 from tgi_bench.cli.null_server import null_server
 from tgi_bench.cli.selfcheck_loads import (
+    CheckLoad,
     CheckResult,
     absorbed,
     check,
@@ -37,6 +39,7 @@ _STOP_S = 30.0
 def run() -> tuple[Figure, ...]:
     """The rows, each of a load of its own kind."""
     at_256 = check(paced(256, SECONDS), run_load)
+    quick = check(acknowledged(paced(256, SECONDS)), run_load)
     at_512 = check(paced(512, SECONDS), run_load)
     instant = check(absorbed(SECONDS), run_load)
     opened = check(open_loop(SECONDS), run_load)
@@ -48,6 +51,14 @@ def run() -> tuple[Figure, ...]:
             "us",
             f"a bare loop of epoll and recvmsg: {bare_read_us(256, SECONDS / 2):.1f}; "
             f"{_detail(at_256)}",
+        ),
+        Figure(
+            "the same with load.quickack",
+            20.0,
+            quick.floor.cpu_ns_per_event / 1e3,
+            "us",
+            f"{quick.floor.cpu_ns_per_event / at_256.floor.cpu_ns_per_event:.2f} times; "
+            f"{_detail(quick)}",
         ),
         # A goal is a value not to pass: of events/s, the time that one takes.
         Figure(
@@ -64,6 +75,11 @@ def run() -> tuple[Figure, ...]:
         _first_byte(),
         *_held(check(held(HELD), run_load)),
     )
+
+
+def acknowledged(load: CheckLoad) -> CheckLoad:
+    """The same load with TCP_QUICKACK after each read."""
+    return replace(load, trial=replace(load.trial, quickack=True))
 
 
 def _detail(result: CheckResult) -> str:

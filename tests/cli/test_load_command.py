@@ -59,6 +59,7 @@ def test_everything_is_the_experiment_that_a_file_says() -> None:
         *("--duration", "60s", "--requests", "1000", "--warmup", "10s", "--cooldown", "5"),
         *("--until", "ttft_p99=2%", "--timeout", "30", "--api-key-env", "MY_KEY", "--seed", "7"),
         *("--workers", "2", "--max-in-flight", "100", "--no-stream", "--insecure", "--name", "n"),
+        "--quickack",
     )
     text = """
 experiment: n
@@ -83,6 +84,7 @@ load:
   arrival_seed: 7
   workers: 2
   max_in_flight: 100
+  quickack: true
   stream: false
 """
     experiment, plan = load_plan_of(options)
@@ -182,6 +184,7 @@ def test_what_was_not_given_is_not_in_the_tree() -> None:
         ("say it in load.workload.shared_prefix", "say it in load.workload.shared_prefix"),
         ("raise load.find's highest", "raise load.find's highest"),
         ("or take any by server.verify_tls: false", "or take any by --insecure"),
+        ("set load.quickack: true, or", "set --quickack, or"),
         ("that address (server.url), not server.sockets", "that address (URL), not server.sockets"),
     ],
 )

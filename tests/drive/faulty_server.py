@@ -524,10 +524,11 @@ class FaultyServer:
 
     shown: the behaviour that each request met, by its x-request-id. asked: in the order in which
     requests came. connections: how many were accepted. idle_s: a connection that has no request
-    for so long is closed.
+    for so long is closed. nagle: small pieces are held back until the one before is acknowledged,
+    as TGI's router has it (no TCP_NODELAY).
     """
 
-    def __init__(self, tls: bool = False, idle_s: float = 1e9) -> None:
+    def __init__(self, tls: bool = False, idle_s: float = 1e9, nagle: bool = False) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=512)
         self.port: int = self._listener.getsockname()[1]
         self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self.port}"
@@ -535,6 +536,7 @@ class FaultyServer:
         self.asked: list[Asked] = []
         self.connections = 0
         self._idle_s = idle_s
+        self._nagle = nagle
         self._context: ssl.SSLContext | None = None
         if tls:
             self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -588,7 +590,7 @@ class FaultyServer:
     def _serve(self, sock: socket.socket, connection: int) -> None:
         # A client that goes away, or refuses the certificate, is what is tested.
         with contextlib.suppress(ConnectionEnds, OSError), sock:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 0 if self._nagle else 1)
             sock.settimeout(_END_S)
             if self._context is None:
                 self._converse(sock, connection)

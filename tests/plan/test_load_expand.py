@@ -289,11 +289,14 @@ def test_the_rest() -> None:
         "max_in_flight: 7",
         "workers: 2",
         "tokenizer: t.json",
+        "quickack: true",
         "sampling: {do_sample: true, top_p: 0.9}",
     )
     assert (trial.spoken, trial.stream) == (Spoken.CHAT, False)
     assert trial.request_timeout_ns == 500_000_000
     assert (trial.max_in_flight, trial.workers, trial.tokenizer) == (7, 2, "t.json")
+    assert trial.quickack
+    assert not one("rate: 1").quickack
     assert (trial.sampling.do_sample, trial.sampling.top_p) == (True, 0.9)
 
 

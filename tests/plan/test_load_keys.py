@@ -86,7 +86,7 @@ def said(*lines: str, sets: tuple[str, ...] = ()) -> str:
             "e.yaml:5: load.concurency: is no key here; allowed: name, api, stream, workload, "
             "concurrency, rate, ramp, trace, find, arrivals, burstiness, arrival_seed, duration, "
             "requests, warmup, cooldown, until, slo, request_timeout, max_in_flight, workers, "
-            "tokenizer, sampling; did you mean `concurrency`?",
+            "tokenizer, quickack, sampling; did you mean `concurrency`?",
         ),
         # Ramps.
         (

@@ -54,11 +54,14 @@ _OPTION_OF = {
     "load.max_in_flight": "--max-in-flight",
     "load.workers": "--workers",
     "load.tokenizer": "--tokenizer",
+    "load.quickack": "--quickack",
 }
 """The option that a key path's value came with; a longer path goes before its beginning."""
 
 
-_KEY = re.compile(r"server\.verify_tls: false|(?:load|server)\.[a-z_]+(?:\.[a-z_]+)*")
+_FLAGS = {"server.verify_tls: false": "--insecure", "load.quickack: true": "--quickack"}
+"""Keys whose one value is a flag."""
+_KEY = re.compile("|".join((*map(re.escape, _FLAGS), r"(?:load|server)\.[a-z_]+(?:\.[a-z_]+)*")))
 
 
 def in_options(text: str) -> str:
@@ -67,8 +70,8 @@ def in_options(text: str) -> str:
 
 
 def _option_for(key_path: str) -> str:
-    if key_path == "server.verify_tls: false":
-        return "--insecure"
+    if key_path in _FLAGS:
+        return _FLAGS[key_path]
     steps = key_path.split(".")
     for length in range(len(steps), 1, -1):
         option = _OPTION_OF.get(".".join(steps[:length]))
@@ -132,6 +135,8 @@ def _load(options: LoadOptions) -> Tree:
     given: dict[str, Tree] = {name: value for name, value in keys.items() if value is not None}
     if not given.keys() & {"concurrency", "rate", "trace", "find"}:
         given["concurrency"] = 1
+    if options.quickack:
+        given["quickack"] = True
     if options.no_stream:
         given["stream"] = False
     return given

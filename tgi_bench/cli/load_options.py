@@ -43,6 +43,7 @@ class LoadOptions:
     workers: str | None = None
     max_in_flight: str | None = None
     no_stream: bool = False
+    quickack: bool = False
     insecure: bool = False
     name: str | None = None
 
@@ -114,6 +115,11 @@ _OPTIONS = (
     click.option("--workers", metavar="N", help="Processes that send; as many as needed."),
     click.option("--max-in-flight", metavar="N", help="Most requests of an open loop at once."),
     click.option("--no-stream", is_flag=True, help="Ask for whole answers, not token by token."),
+    click.option(
+        "--quickack",
+        is_flag=True,
+        help="Acknowledge each read at once: a server that writes small pieces waits for it.",
+    ),
     click.option("--insecure", is_flag=True, help="Take any certificate of an https server."),
     click.option("--name", help="Name of the experiment, and of its folder: `load`."),
 )

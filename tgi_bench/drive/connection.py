@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from tgi_bench.drive.failure import FailedRequestError, failure_of
 from tgi_bench.drive.http_framing import ResponseFraming
+from tgi_bench.drive.quick_acknowledgement import Receive, acknowledging
 from tgi_bench.drive.stamps import ask_for_stamps
 from tgi_bench.drive.worker_messages import Answered, joined
 from tgi_bench.load_observation import RequestOutcome
@@ -79,7 +80,8 @@ class Address:
 class Connection:
     """A socket and the request that is on it; the worker keeps the request's fields.
 
-    raw: reads of the answer whose framing is still on.
+    raw: reads of the answer whose framing is still on. receive: as recvmsg of its socket, and
+    where it was asked to, what was received is acknowledged at once.
     """
 
     __slots__ = (
@@ -92,6 +94,7 @@ class Connection:
         "head_ns",
         "job",
         "raw",
+        "receive",
         "sent_ns",
         "served",
         "sock",
@@ -101,7 +104,9 @@ class Connection:
         "tls",
     )
 
-    def __init__(self, address: Address, tls: TlsLayer | None, poller: Poller) -> None:
+    def __init__(
+        self, address: Address, tls: TlsLayer | None, poller: Poller, quickack: bool = False
+    ) -> None:
         """Begins to connect. Raises FailedRequestError where that fails at once."""
         try:
             sock = socket.socket(address.family, socket.SOCK_STREAM)
@@ -115,6 +120,7 @@ class Connection:
             sock.close()
             raise failure_of(OSError(code, os.strerror(code)), "connect")
         self.sock = sock
+        self.receive: Receive = acknowledging(sock) if quickack else sock.recvmsg
         self.fd = sock.fileno()
         self.framing = ResponseFraming()
         self.job: Job | None = None

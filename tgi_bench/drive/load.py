@@ -87,6 +87,7 @@ def _setups(prepared: Prepared, arrivals: Arrivals, kernel_stamps: bool) -> list
             most_held_bytes=_MOST_HELD_BYTES // count,
             # A user of conversations waits by the feeder's word.
             refusal=OVERLOAD if closed and not talking else b"",
+            quickack=trial.quickack,
         )
         for share in shares(streams, count)
     ]

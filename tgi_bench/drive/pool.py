@@ -48,6 +48,11 @@ class Pool:
         self._addresses = self._resolved()
         self.stamp_reason = "asked to do without" if not setup.kernel_stamps else _why_no_stamps()
 
+    @property
+    def reads_may_wait(self) -> bool:
+        """Whether nothing is lost by reading a little later."""
+        return not self.stamp_reason and not self._setup.quickack
+
     def _resolved(self) -> list[Address]:
         try:
             found = socket.getaddrinfo(self._setup.host, self._setup.port, type=socket.SOCK_STREAM)
@@ -123,7 +128,8 @@ class Pool:
     def _connect(self, job: Job | None) -> Connection:
         if self._unresolved is not None:
             raise self._unresolved
-        connection = Connection(self._addresses[0], self._layer(), self._poller)
+        layer, quickack = self._layer(), self._setup.quickack
+        connection = Connection(self._addresses[0], layer, self._poller, quickack)
         connection.job = job
         connection.started_ns = time.monotonic_ns()
         self.connections[connection.fd] = connection

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from tgi_bench.drive.dialects import AskOptions, body_bytes
+from tgi_bench.drive.quick_acknowledgement import require_quick_acknowledgements
 from tgi_bench.drive.reading import Abilities, Ask
 from tgi_bench.load_observation import StageConditions
 from tgi_bench.plan.load_trial import LoadTrial
@@ -60,6 +61,8 @@ def prepare(target: LoadTarget, trial: LoadTrial) -> Prepared:
 
     Raises InputError: a file that is missing or wrong, a server that does not answer as asked.
     """
+    if trial.quickack:
+        require_quick_acknowledgements()
     # Only this part of a load asks questions; ssl and http.client take a while to import.
     from tgi_bench.drive.abilities import Asking, find_out
     from tgi_bench.drive.exact_prompts import fitting

@@ -17,6 +17,7 @@ from tgi_bench.drive.content_coding import encoded_as, not_identity
 from tgi_bench.drive.failure import FailedRequestError, failure_of
 from tgi_bench.drive.http_framing import FramingError
 from tgi_bench.drive.pool import Pool
+from tgi_bench.drive.quick_acknowledgement import Receive
 from tgi_bench.drive.stamps import ANCILLARY_BYTES, WallClock, unpack_stamp
 from tgi_bench.load_observation import RequestOutcome
 
@@ -27,7 +28,6 @@ _LONGEST_WINDOW_NS = 2_000_000
 _LEAST_SHARED = 3
 """Reads that must share a wake-up before waiting for them is worth it."""
 
-_Receive = Callable[[int, int], tuple[bytes, list[tuple[int, int, bytes]], int, object]]
 _Keep = Callable[[tuple[int, bytes]], None]
 
 
@@ -57,7 +57,7 @@ class Receiver:
         self._owner = owner
         # Streams in the middle of a chunked, plain answer. Bound methods are kept beside them:
         # a look-up through a slot costs more than the rest of what is done with an event.
-        self._hot: dict[int, tuple[_Receive, _Keep, Connection]] = {}
+        self._hot: dict[int, tuple[Receive, _Keep, Connection]] = {}
         self._to_settle: deque[Connection] = deque()
         self._reads = 0
         self.window_ns = 0
@@ -93,14 +93,14 @@ class Receiver:
         """Choose window_ns by the reads since it was chosen last.
 
         A sixteenth of the mean time between two reads of one stream: rarely do two events of a
-        stream wait for the same read, and share its stamp. 0 where that saves nothing, or where
-        arrivals are stamped by the read itself.
+        stream wait for the same read, and share its stamp. 0 where that saves nothing, where
+        arrivals are stamped by the read itself, and where a read is what the server waits for.
         """
         passed_ns = now - self._window_chosen_ns
         gap_ns = in_flight * passed_ns // max(1, self._reads)
         window_ns = min(gap_ns // 16, _LONGEST_WINDOW_NS)
         busy = self._reads * window_ns > _LEAST_SHARED * passed_ns
-        self.window_ns = window_ns if busy and not self._pool.stamp_reason else 0
+        self.window_ns = window_ns if busy and self._pool.reads_may_wait else 0
         self._reads, self._window_chosen_ns = 0, now
 
     def settle_some(self) -> bool:
@@ -189,7 +189,7 @@ class Receiver:
             if connection.state is not State.BUSY:
                 return
         try:
-            data, ancillary, _, _ = connection.sock.recvmsg(READ_BYTES, ANCILLARY_BYTES)
+            data, ancillary, _, _ = connection.receive(READ_BYTES, ANCILLARY_BYTES)
         except OSError as error:
             self._reset(connection, error)
             return
@@ -221,7 +221,7 @@ class Receiver:
                 self._owner.failed(connection, RequestOutcome.PROTOCOL, not_identity(coding))
                 return
             if framing.chunked and connection.tls is None:
-                entry = (connection.sock.recvmsg, connection.raw.append, connection)
+                entry = (connection.receive, connection.raw.append, connection)
                 self._hot[connection.fd] = entry
         if framing.done:
             self._owner.answered(connection, arrival_ns, closed=not data)

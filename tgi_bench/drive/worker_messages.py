@@ -38,7 +38,7 @@ class Setup:
     kernel_stamps: False: do without them. most_held_bytes: of answers, those in flight and those
     not handed over yet; an answer in flight fails where there are more. refusal: what an answer
     holds, as a regular expression, that refuses inside a 200, so that its slot waits; b"": none
-    ever waits.
+    ever waits. quickack: each read is acknowledged at once.
     """
 
     host: str
@@ -55,6 +55,7 @@ class Setup:
     kernel_stamps: bool
     most_held_bytes: int
     refusal: bytes
+    quickack: bool
 
     def message(self) -> Message:
         """For the channel."""

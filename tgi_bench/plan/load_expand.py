@@ -163,6 +163,7 @@ def _trial(deployment_id: str, name: str, keys: LoadKeys, arrivals: Arrivals) ->
         max_in_flight=keys.max_in_flight,
         workers=keys.workers,
         tokenizer=keys.tokenizer,
+        quickack=keys.quickack,
     )
 
 

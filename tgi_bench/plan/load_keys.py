@@ -327,6 +327,8 @@ class LoadKeys(Section):
     """Processes that send; as many as the load needs by default."""
     tokenizer: Annotated[str, Field(min_length=1, max_length=4096)] | None = None
     """Path of a `tokenizers` file, which counts tokens where the server does not."""
+    quickack: bool = False
+    """Acknowledge each read at once: for a server that holds small pieces back until then."""
     sampling: SamplingKeys = Field(default_factory=SamplingKeys)
     """How the next token is chosen."""
 

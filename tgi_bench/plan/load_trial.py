@@ -254,7 +254,7 @@ class LoadTrial:
     arrivals: with a search, the first value tried. sampling: as of batches.
     request_timeout_ns: from sent to the last byte. max_in_flight: None: as many as the machine
         allows. workers: None: as many as the load needs. tokenizer: path of a `tokenizers` file;
-        None: the server is asked.
+        None: the server is asked. quickack: each read is acknowledged at once (TCP_QUICKACK).
     """
 
     trial_id: str
@@ -271,3 +271,4 @@ class LoadTrial:
     max_in_flight: int | None
     workers: int | None
     tokenizer: str | None
+    quickack: bool = False

@@ -160,6 +160,7 @@ def _asked(trial: LoadTrial) -> Json:
         "max_in_flight": trial.max_in_flight,
         "workers": trial.workers,
         "tokenizer": trial.tokenizer,
+        "quickack": trial.quickack,
     }
 
 

@@ -82,6 +82,8 @@ def _asked(group: Group) -> Table:
     ]
     if trial.max_in_flight is not None:
         rows.append(("Most in flight", f"{trial.max_in_flight:,}"))
+    if trial.quickack:
+        rows.append(("Acknowledgements", "at once (TCP_QUICKACK)"))
     if trial.slos:
         rows.append(("SLOs", ", ".join(map(words.slo, trial.slos))))
     return Table(("Asked", "Value"), (*rows, *_details(group)))

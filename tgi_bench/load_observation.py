@@ -161,16 +161,36 @@ class Waits:
 
 
 @dataclass(frozen=True, slots=True)
+class SmallWrites:
+    """What control requests for one token told, before the load; medians of up to `pairs` of them
+    on one kept-alive connection.
+
+    ttft_ns: as a load asks. quickack_ttft_ns: where each read is acknowledged at once; None where
+    it was not asked, for by after_head_ns nothing waited. after_head_ns: from the answer's head to
+    its first token, as a load asks; load_after_head_ns: the same of the load's own answers, None
+    where none came.
+    """
+
+    pairs: int
+    ttft_ns: float
+    quickack_ttft_ns: float | None
+    after_head_ns: float
+    load_after_head_ns: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class StageConditions:
     """What else was seen of one stage that its figures are to be believed by.
 
     answered_by: each model that answers named, with how many of them did; one that names two
     counts for both. two_models: answers that named more than one.
+    small_writes: None where nothing was streamed, or there was nothing to compare.
     """
 
     answered_by: tuple[tuple[str, int], ...] = ()
     two_models: int = 0
     waits: Waits = Waits()
+    small_writes: SmallWrites | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from tgi_bench.load_observation import (
     ClientFacts,
     ClientFloor,
     RequestOutcome,
+    SmallWrites,
     StageConditions,
     Waits,
 )
@@ -98,6 +99,24 @@ def refused(concurrency: float) -> Callable[[StageSummary], StageSummary]:
     return change
 
 
+def control(
+    ttft_ms: float,
+    quickack_ms: float | None,
+    load_after_head_ms: float | None = None,
+    shared_reads: int = 0,
+) -> Callable[[StageSummary], StageSummary]:
+    """Control requests, whose first tokens came 1 ms less after their heads than after sent."""
+    quick = None if quickack_ms is None else quickack_ms * MS
+    after = None if load_after_head_ms is None else load_after_head_ms * MS
+    found = SmallWrites(3, ttft_ms * MS, quick, (ttft_ms - 1) * MS, after)
+
+    def change(stage: StageSummary) -> StageSummary:
+        told = replace(stage.stage, conditions=StageConditions(small_writes=found))
+        return replace(stage, stage=told, shared_reads=shared_reads)
+
+    return change
+
+
 def sent(rate_per_s: float, scheduled_per_s: float) -> Callable[[StageSummary], StageSummary]:
     return fields(rate_per_s=rate_per_s, scheduled_per_s=scheduled_per_s)
 
@@ -133,6 +152,7 @@ def test_good_loads_fail_nothing() -> None:
     assert [c.name for c in found if not c.made] == [
         "prompts were not cached",
         "loads went on until their interval was narrow",
+        "waiting for acknowledgements is at most 10% of TTFT",
     ]
 
 
@@ -270,6 +290,22 @@ CASES = [
     Case("kept open", reopened(2, 0, 0.5), reopened(3, 0, 0.5), "server.url"),
     Case("clock", client(clock_step_ns=-MS), client(clock_step_ns=-MS - 1), "synchronisation"),
     Case("reads of their own", fields(shared_reads=40), fields(shared_reads=41), "buffering"),
+    Case(
+        "reads of their own",
+        control(43.9, 4.1, shared_reads=40),
+        control(43.9, 4.1, shared_reads=41),
+        "load.quickack: true: the server holds",
+    ),
+    # TTFT of the load is 100 ms at p50.
+    Case("acknowledgements", control(43.9, 34.0), control(43.9, 33.8), "load.quickack: true"),
+    Case("acknowledgements", control(60.0, 48.1), control(60.0, 47.9), "load.quickack: true"),
+    Case("acknowledgements", control(43.9, None), control(43.9, 4.1), "TCP_NODELAY"),
+    Case(
+        "acknowledgements",
+        control(43.9, 4.1, load_after_head_ms=54.0),
+        control(43.9, 4.1, load_after_head_ms=53.0),
+        "load.quickack: true",
+    ),
 ]
 
 
@@ -287,6 +323,23 @@ def test_each_check_passes_up_to_its_limit_and_fails_beyond(case: Case) -> None:
     assert bad.finding.startswith("2 of 2" if case.asked is P999 else "1 of ")
     assert case.asked.trial_id in bad.finding
     assert case.remedy in bad.remedy
+
+
+def test_what_waits_for_acknowledgements_is_said() -> None:
+    name, quick = "acknowledgements", replace(CLOSED, quickack=True)
+    found = check(name, (load(control(43.9, 4.1)(BASE)),))
+    assert (
+        "alone, a first token took 43.9 ms, and 4.1 ms where reads were acknowledged at once: up "
+        "to 39.8 ms of TTFT is the connection's, not the model's, of 100 ms (p50)" in found.finding
+    )
+    later = check(name, (load(control(43.9, 4.1, 80.0)(BASE)),))
+    assert later.passed
+    assert "this load's came 80 ms after their heads, so none waited" in later.finding
+    assert check(name, (load(control(43.9, 43.0)(BASE)),)).passed
+    assert check(name, (load(control(43.9, 4.1)(BASE), quick),)).passed
+    shared = check("reads of their own", (load(control(43.9, 4.1, None, 999)(BASE), quick),))
+    assert "buffering" in shared.remedy
+    assert not check(name, (load(control(43.9, 4.1)(BASE), replace(CLOSED, stream=False)),)).made
 
 
 def test_a_closed_loop_that_was_refused_says_how_often_it_waited() -> None:

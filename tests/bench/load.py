@@ -159,7 +159,8 @@ def _start_to_first_byte_s() -> float:
         finally:
             process.send_signal(signal.SIGKILL)
             process.wait()
-        requests = server.stop().requests
+        # A load's own: control requests have no id.
+        requests = [request for request in server.stop().requests if request.request_id]
         if not requests:
             raise RuntimeError(f"tgi-bench load ended with {process.returncode} and sent nothing")
         return (requests[0].arrival_ns - began_ns) / 1e9

@@ -78,7 +78,8 @@ def test_a_tgi_server(load: Load, tmp_path: Path) -> None:
     assert code in ENDED, said
     assert the_end(run_dir) == (Outcome.OK, "")
     assert outcomes(run_dir) == {RequestOutcome.OK}
-    assert len(server.asked) == 9
+    assert sum(bool(one.request_id) for one in server.asked) == 9
+    assert sum(not one.request_id for one in server.asked) == 4  # control requests
     report = (run_dir / "report.md").read_text(encoding="utf-8")
     assert server.url in report
     assert "tgi-bench load" in report

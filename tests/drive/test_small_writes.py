@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from statistics import median
 
 import pytest
 
 from tests.drive.faulty_server import FaultyServer
-from tests.drive.loads import MS, closed, outcomes, send
-from tgi_bench.load_observation import RequestOutcome
+from tests.drive.loads import MS, closed, outcomes, prepared, send, send_prepared
+from tgi_bench.drive.small_writes import control_requests
+from tgi_bench.load_observation import RequestOutcome, SmallWrites
 
 _LEAST_DELAY_NS = 30 * MS
 """Linux delays an acknowledgement by 40 ms."""
@@ -27,3 +29,67 @@ def test_acknowledging_at_once_takes_the_wait_away(tls: bool) -> None:
     assert held > _LEAST_DELAY_NS
     assert first < held
     assert shared_less < shared
+
+
+def control(
+    server: FaultyServer, quickack: bool = False, stream: bool = True
+) -> SmallWrites | None:
+    asked = closed(1, 1, quickack=quickack, stream=stream)
+    return control_requests(prepared(server.url, asked, verify_tls=False))
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_a_first_token_that_waits_for_an_acknowledgement_is_seen(tls: bool) -> None:
+    with FaultyServer(tls=tls, nagle=True) as server:
+        found = control(server)
+        asked = list(server.asked)
+    assert found is not None
+    assert found.ttft_ns > found.after_head_ns > _LEAST_DELAY_NS
+    assert found.quickack_ttft_ns is not None
+    assert found.quickack_ttft_ns < found.ttft_ns
+    assert 1 <= found.pairs <= 3
+    assert len(asked) <= 8
+    assert len({one.connection for one in asked}) == 2
+    assert len({one.body["inputs"] for one in asked}) == len(asked)
+    assert {one.tokens for one in asked} == {1}
+
+
+def test_where_nothing_waits_none_is_asked_the_other_way() -> None:
+    with FaultyServer() as server:
+        found = control(server)
+        assert len(server.asked) == 4
+    assert found is not None
+    assert found.quickack_ttft_ns is None
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["well_and_closes", "until_close", "closes_when_reused", "refuses", "never_answers",
+     "endless_body", "wrong_type", "compressed"],
+)  # fmt: skip
+def test_servers_that_there_is_nothing_to_compare_of(name: str) -> None:
+    with FaultyServer() as server:
+        server.behaviour(name)
+        assert control(server) is None
+        assert len(server.asked) <= 2
+
+
+def test_loads_of_which_there_is_nothing_to_compare() -> None:
+    with FaultyServer(nagle=True) as server:
+        assert control(server, quickack=True) is None
+        assert control(server, stream=False) is None
+        assert server.asked == []
+
+
+def test_a_stage_keeps_when_its_own_first_tokens_came() -> None:
+    found = SmallWrites(3, 44.0 * MS, 4.0 * MS, 43.0 * MS)
+    with FaultyServer() as server:
+        server.behaviour("slow")
+        ready = prepared(server.url, closed(5, 1))
+        conditions = replace(ready.conditions, small_writes=found)
+        stage, seen = send_prepared(replace(ready, conditions=conditions))
+    kept = stage.conditions.small_writes
+    assert kept is not None
+    assert kept.load_after_head_ns is not None
+    assert 15 * MS < kept.load_after_head_ns <= max(o.event_ns[0] - (o.sent_ns or 0) for o in seen)
+    assert replace(kept, load_after_head_ns=None) == found

@@ -11,6 +11,7 @@ from tgi_bench.load_observation import (
     LoadStage,
     RequestObservation,
     RequestOutcome,
+    SmallWrites,
     StageConditions,
     TokenSource,
     Waits,
@@ -195,7 +196,10 @@ def load_stage(index: int = 0) -> LoadStage:
         client=client(),
         details=(("prompt lengths", "cut by the server to the asked length: `truncate`"),),
         conditions=StageConditions(
-            answered_by=(("a b", 8),), two_models=1, waits=Waits(3, 70_000_000, 40_000_000)
+            answered_by=(("a b", 8),),
+            two_models=1,
+            waits=Waits(3, 70_000_000, 40_000_000),
+            small_writes=SmallWrites(3, 43.9e6, 4.1e6, 43e6, None),
         ),
     )
 

@@ -24,6 +24,7 @@ from tgi_bench.load_observation import (
     ClientFloor,
     LoadStage,
     RequestOutcome,
+    SmallWrites,
     StageConditions,
     Waits,
 )
@@ -218,7 +219,10 @@ def _closed_and_open(server: str) -> tuple[LoadSummary, ...]:
         extent=Extent(None, None, 0, 0, 0, 0, None),
     )
     refused = stage(closed[1], 64, 1400, 180)
-    conditions = StageConditions(waits=Waits(312, 4_100 * MS, 640 * MS))
+    conditions = StageConditions(
+        waits=Waits(312, 4_100 * MS, 640 * MS),
+        small_writes=SmallWrites(3, 43_900_000, 4_100_000, 42_800_000, 43_100_000),
+    )
     refused = replace(refused, stage=replace(refused.stage, conditions=conditions))
     in_user_space = stage(ramp, None, 1200, 400)
     in_user_space = replace(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tgi_bench.analysis.held_back import HELD_BACK, QUICKACK, held_ns
 from tgi_bench.analysis.load_metrics import closed_loop
 from tgi_bench.analysis.load_rows import LoadRow, time_text
 from tgi_bench.analysis.load_run import LoadDistribution
@@ -40,7 +41,7 @@ def client_checks(rows: Sequence[LoadRow], floors: Sequence[ClientFloor]) -> tup
         "no error of such a client was measured beside this run",
         _OWN_ERROR_REMEDY,
     )
-    rules = (SEND_LAG, CPU, REOPENED, CLOCK, SHARED, own_error)
+    rules = (SEND_LAG, CPU, REOPENED, CLOCK, SHARED, HELD_BACK, own_error)
     return tuple(apply(rule, rows) for rule in rules)
 
 
@@ -111,7 +112,11 @@ def _shared(row: LoadRow) -> Seen | None:
     if not row.load.trial.stream or not row.stage.events:
         return None
     share = row.stage.shared_reads / row.stage.events
-    return Seen(share > MOST_SHARED, share, f"{share:.1%} shared one with the event before")
+    found = row.stage.stage.conditions.small_writes
+    waits = found is not None and held_ns(found) > 0 and not row.load.trial.quickack
+    remedy = f"{QUICKACK}: the server holds events back until others are acknowledged"
+    text = f"{share:.1%} shared one with the event before"
+    return Seen(share > MOST_SHARED, share, text, remedy if waits else "")
 
 
 def _own_error(row: LoadRow, floors: Sequence[ClientFloor]) -> Seen | None:

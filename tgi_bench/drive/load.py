@@ -48,11 +48,12 @@ def run_stage(
 
 
 def run_load(url: str, trial: LoadTrial) -> tuple[LoadStage, list[RequestObservation]]:
-    """One load to a server of unknown kind, and its requests by their index.
+    """One load to a server of unknown kind, and its requests by their index; without control
+    requests, for a null server writes each piece at once.
 
     Raises InputError and StepError as `prepare` and `run_stage`.
     """
-    prepared = prepare(LoadTarget(url, "", "auto", None), trial)
+    prepared = prepare(LoadTarget(url, "", "auto", None), trial, control=False)
     seen: list[RequestObservation] = []
     listener = Listener(record=seen.extend, progress=lambda _: None)
     stage = run_stage(prepared, StageAsk(0, 0, trial.arrivals), listener)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from array import array
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -24,6 +25,7 @@ from tgi_bench.load_observation import (
     LoadStage,
     RequestObservation,
     RequestOutcome,
+    StageConditions,
     Waits,
 )
 from tgi_bench.observation import Outcome
@@ -64,6 +66,7 @@ class Stage:
         self._next_record_ns = 0
         self._stopped_ns: int | None = None
         self._last_answered_ns = 0
+        self._after_head_ns = array("q")
         self._machine = MachineCpu.now()
         self._kernel_stamps = True
         self._stamp_reason = ""
@@ -113,8 +116,16 @@ class Stage:
             client=client,
             details=(*self._prepared.details, *self._other_cpu(client)),
             cut_off=cut_off,
-            conditions=replace(self._prepared.conditions, waits=self._waits()),
+            conditions=self._conditions(),
         )
+
+    def _conditions(self) -> StageConditions:
+        found = self._prepared.conditions
+        control = found.small_writes
+        if control is not None and self._after_head_ns:
+            middle = sorted(self._after_head_ns)[len(self._after_head_ns) // 2]
+            control = replace(control, load_after_head_ns=middle)
+        return replace(found, waits=self._waits(), small_writes=control)
 
     def _waits(self) -> Waits:
         done = [worker.done for worker in self._workers if worker.done is not None]
@@ -265,10 +276,11 @@ class Stage:
                     outcome=reading.outcome,
                     reason=reading.reason,
                     resent=returned.resent,
-                )
+                ),
+                returned.answer.head_ns,
             )
 
-    def _keep(self, request: RequestObservation) -> None:
+    def _keep(self, request: RequestObservation, head_ns: int | None) -> None:
         self._new.append(request)
         self._ended += 1
         self._failed += request.outcome is not RequestOutcome.OK
@@ -276,6 +288,8 @@ class Stage:
         self._last_ended_ns = max(self._last_ended_ns, request.ended_ns)
         if request.outcome is RequestOutcome.OK:
             self._last_answered_ns = max(self._last_answered_ns, request.ended_ns)
+            if head_ns is not None and request.event_ns:
+                self._after_head_ns.append(request.event_ns[0] - head_ns)
         self._parts.seen(request)
         if self._listener.enough is not None and request.part is LoadPart.MEASURED:
             self._measured.append(request)

@@ -56,9 +56,10 @@ class Prepared:
     conditions: StageConditions = field(default_factory=StageConditions)
 
 
-def prepare(target: LoadTarget, trial: LoadTrial) -> Prepared:
+def prepare(target: LoadTarget, trial: LoadTrial, control: bool = True) -> Prepared:
     """Ask the server what it can do, and read the trial's files.
 
+    control: whether a few requests are sent to see what small writes do to it.
     Raises InputError: a file that is missing or wrong, a server that does not answer as asked.
     """
     if trial.quickack:
@@ -84,7 +85,7 @@ def prepare(target: LoadTarget, trial: LoadTrial) -> Prepared:
     if corpus is not None:
         corpus = replace(corpus, count_tokens=fit.count)
     _require_sendable(trial, abilities)
-    return Prepared(
+    prepared = Prepared(
         trial=trial,
         url=target.url,
         host=urlsplit(target.url).netloc.rpartition("@")[2],
@@ -97,6 +98,12 @@ def prepare(target: LoadTarget, trial: LoadTrial) -> Prepared:
         fitted=fit.fitted,
         details=tuple(details),
     )
+    if not control:
+        return prepared
+    from tgi_bench.drive.small_writes import control_requests
+
+    conditions = replace(prepared.conditions, small_writes=control_requests(prepared))
+    return replace(prepared, conditions=conditions)
 
 
 def _require_sendable(trial: LoadTrial, abilities: Abilities) -> None:

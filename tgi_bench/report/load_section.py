@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tgi_bench.analysis.held_back import held_text
 from tgi_bench.analysis.load_rows import waits_text
 from tgi_bench.analysis.load_run import LoadSummary, StageSummary
 from tgi_bench.analysis.run import Run
@@ -63,6 +64,7 @@ def _group(group: Group) -> str:
         parts.append(f"#### Tokens\n\n{markdown(tables.lengths(trial, rows))}")
         parts.append(f"#### Client\n\n{markdown(tables.clients(trial, rows))}")
         parts.append(_reopened(trial, rows))
+        parts.append(_held_back(rows))
         parts.append(_user_space(rows))
     return "\n".join(part for part in parts if part)
 
@@ -188,6 +190,13 @@ def _reopened(trial: LoadTrial, rows: Sequence[Row]) -> str:
             f"{words.milliseconds(found.wait_p50_ns)}{moved}; service TTFT does not\n"
         )
     return "".join(lines)
+
+
+def _held_back(rows: Sequence[Row]) -> str:
+    """Where first tokens waited for an acknowledgement; empty where none did."""
+    found = ((row.asked, row.stage.stage.conditions.small_writes) for row in rows if row.stage)
+    texts = ((asked, held_text(control)) for asked, control in found if control is not None)
+    return "".join(f"- {asked}: {text}\n" for asked, text in texts if text)
 
 
 def _user_space(rows: Sequence[Row]) -> str:

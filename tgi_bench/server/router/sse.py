@@ -1,4 +1,8 @@
-"""Server-sent events, framed as TGI's web framework frames them."""
+"""Server-sent events, framed as TGI's web framework frames them.
+
+Unlike TGI's, this router's connections have TCP_NODELAY, as aiohttp sets it: no event is held
+back until the one before is acknowledged, which puts 44 ms under TTFT of real ones (3.3.7).
+"""
 
 from __future__ import annotations
 

@@ -1,0 +1,76 @@
+"""How much of a load's TTFT is an acknowledgement that the server waits for."""
+
+from __future__ import annotations
+
+from tgi_bench.analysis.load_rows import LoadRow, time_text
+from tgi_bench.analysis.rules import Rule, Seen
+from tgi_bench.load_observation import SmallWrites
+
+LEAST_HELD_NS = 10_000_000
+LEAST_HELD_SHARE = 0.20
+"""Of the control requests' TTFT: what differs by less may be chance."""
+MOST_HELD_SHARE = 0.10
+"""Of the load's median TTFT."""
+_LATER = 1.25
+"""A first token so much later after its head than the control's waited for its own step."""
+QUICKACK = "set load.quickack: true"
+
+
+def held_ns(found: SmallWrites) -> float:
+    """Of a control request's first token; 0 where nothing waits that could be seen."""
+    if found.quickack_ttft_ns is None:
+        return 0.0
+    held = found.ttft_ns - found.quickack_ttft_ns
+    return held if held > max(LEAST_HELD_NS, LEAST_HELD_SHARE * found.ttft_ns) else 0.0
+
+
+def held_in_load_ns(found: SmallWrites) -> float:
+    """Of the load's median first token, at most.
+
+    The acknowledgement of the answer's head comes so long after it whatever happens: a first token
+    that its own step makes later than that waits for nothing.
+    """
+    after_ns = found.load_after_head_ns
+    if after_ns is not None and after_ns > _LATER * found.after_head_ns:
+        return 0.0
+    return held_ns(found)
+
+
+def held_text(found: SmallWrites) -> str:
+    """What the control requests told; "" where nothing waits."""
+    held = held_ns(found)
+    if not held or found.quickack_ttft_ns is None:
+        return ""
+    most, ttft, quick = (time_text(ns) for ns in (held, found.ttft_ns, found.quickack_ttft_ns))
+    text = (
+        "the server writes small pieces and waits for acknowledgements: alone, a first token took "
+        f"{ttft}, and {quick} where reads were acknowledged at once"
+    )
+    after_ns = found.load_after_head_ns
+    if not held_in_load_ns(found) and after_ns is not None:
+        return f"{text}; this load's came {time_text(after_ns)} after their heads, so none waited"
+    return f"{text}: up to {most} of TTFT is the connection's, not the model's"
+
+
+def _held_back(row: LoadRow) -> Seen | None:
+    if not row.load.trial.stream or row.stage.ttft is None:
+        return None
+    if row.load.trial.quickack:
+        return Seen(False, 0.0, "reads were acknowledged at once (load.quickack)")
+    found = row.stage.stage.conditions.small_writes
+    if found is None:
+        return None
+    p50_ns = row.stage.ttft.p50.value
+    held = held_in_load_ns(found)
+    text = held_text(found) or f"a first token alone took {time_text(found.ttft_ns)}, none of it so"
+    if held:
+        text += f", of {time_text(p50_ns)} (p50)"
+    return Seen(held > MOST_HELD_SHARE * p50_ns, held / p50_ns if p50_ns else 0.0, text)
+
+
+HELD_BACK = Rule(
+    f"waiting for acknowledgements is at most {MOST_HELD_SHARE:.0%} of TTFT",
+    _held_back,
+    "no control request was answered twice on one connection, within a second and streamed",
+    f"{QUICKACK}, or let the server, or the proxy before it, set TCP_NODELAY",
+)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -16,6 +15,12 @@ from tgi_bench.drive.parts import NO_END, Parts
 from tgi_bench.drive.preparation import Prepared
 from tgi_bench.drive.refusal import together
 from tgi_bench.drive.request_maker import RequestMaker
+from tgi_bench.drive.schedule import (
+    ended_by,
+    most_requests,
+    planned_length_ns,
+    trace_requests,
+)
 from tgi_bench.drive.stage_ask import Listener, Progress, StageAsk
 from tgi_bench.drive.workers import WorkerProcess, answers, heard
 from tgi_bench.errors import StepError
@@ -30,7 +35,7 @@ from tgi_bench.load_observation import (
 )
 from tgi_bench.observation import Outcome
 from tgi_bench.plan.arrivals import send_offsets_ns
-from tgi_bench.plan.load_trial import OTHER_CPU, ClosedLoop, Extent, OpenLoop, TraceTimes
+from tgi_bench.plan.load_trial import OTHER_CPU, ClosedLoop, OpenLoop, TraceTimes
 from tgi_bench.plan.request_spec import RequestSpec
 from tgi_bench.plan.workload import requests
 
@@ -92,7 +97,7 @@ class Stage:
             raise
         self._never_sent()
         self._flush()
-        self._show(time.monotonic_ns(), start_ns, _planned_ns(self._trial.extent))
+        self._show(time.monotonic_ns(), start_ns, planned_length_ns(self._trial.extent))
         if all(worker.done is None for worker in self._workers):
             raise StepError(Outcome.FAILED, "no worker of the load client said that it was done")
         return self._stage(start_ns, cpu_ns, "")
@@ -149,13 +154,13 @@ class Stage:
         if closed and trial.workload.turns is not None:
             assert isinstance(self._ask.arrivals, ClosedLoop)
             users = (self._ask.arrivals.concurrency, count)
-            talks = ConversationFeeder(self._maker, specs, users, _most(trial.extent))
+            talks = ConversationFeeder(self._maker, specs, users, most_requests(trial.extent))
         timed = talks is not None or not closed
         start_ns = time.monotonic_ns() + (_TIMED_LEAD_NS if timed else _LEAD_NS)
         self._parts = Parts(trial.extent, start_ns)
         self._last_ended_ns = start_ns
         if talks is not None:
-            planned_ns = _planned_ns(trial.extent)
+            planned_ns = planned_length_ns(trial.extent)
             talks.begin(start_ns, None if planned_ns is None else start_ns + planned_ns)
             self._feeder = talks
             self._hand_over(talks.jobs(time.monotonic_ns()))
@@ -169,23 +174,23 @@ class Stage:
     def _closed(self, specs: Iterator[RequestSpec]) -> ClosedFeeder:
         assert isinstance(self._ask.arrivals, ClosedLoop)
         slots = tuple(shares(self._ask.arrivals.concurrency, len(self._workers)))
-        return ClosedFeeder(self._maker, specs, slots, _most(self._trial.extent))
+        return ClosedFeeder(self._maker, specs, slots, most_requests(self._trial.extent))
 
     def _timed(
         self, specs: Iterator[RequestSpec], start_ns: int
     ) -> tuple[Iterator[RequestSpec], Iterator[int]]:
         extent, arrivals = self._trial.extent, self._ask.arrivals
         if isinstance(arrivals, TraceTimes):
-            return _trace(specs, arrivals, start_ns, extent)
+            return trace_requests(specs, arrivals, start_ns, extent)
         assert isinstance(arrivals, OpenLoop)
-        offsets = send_offsets_ns(arrivals, _planned_ns(extent), self._stream)
-        most = _most(extent)
+        offsets = send_offsets_ns(arrivals, planned_length_ns(extent), self._stream)
+        most = most_requests(extent)
         due_ns = (start_ns + offset for number, offset in enumerate(offsets) if number < most)
-        return specs, _ended_by(due_ns, most)
+        return specs, ended_by(due_ns, most)
 
     def _drive(self, start_ns: int) -> None:
         """Feed and hear until every worker is done."""
-        planned_ns = _planned_ns(self._trial.extent)
+        planned_ns = planned_length_ns(self._trial.extent)
         told = False
         while not all(worker.done for worker in self._workers):
             now = time.monotonic_ns()
@@ -218,7 +223,7 @@ class Stage:
 
     def _show(self, now: int, start_ns: int, planned_ns: int | None) -> None:
         share = None
-        most = _most(self._trial.extent)
+        most = most_requests(self._trial.extent)
         if planned_ns is not None:
             share = min(1.0, max(0.0, (now - start_ns) / planned_ns))
         if most < NO_END:
@@ -338,54 +343,6 @@ class Stage:
             connections_opened=sum(one.opened for one in done),
             connections_reopened=sum(one.reopened for one in done),
         )
-
-
-def _planned_ns(extent: Extent) -> int | None:
-    """From the start to the last send; None where the number of requests ends it."""
-    if extent.duration_ns is None:
-        return None
-    return extent.warmup_ns + extent.duration_ns + extent.cooldown_ns
-
-
-def _most(extent: Extent) -> int:
-    if extent.requests is None:
-        return NO_END
-    return extent.warmup_requests + extent.requests + extent.cooldown_requests
-
-
-def _ended_by(due_ns: Iterator[int], most: int) -> Iterator[int]:
-    """The first `most`."""
-    for number, due in enumerate(due_ns):
-        yield due
-        if number + 1 >= most:
-            return
-
-
-def _trace(
-    specs: Iterator[RequestSpec], arrivals: TraceTimes, start_ns: int, extent: Extent
-) -> tuple[Iterator[RequestSpec], Iterator[int]]:
-    """The file's requests and their own times, up to the extent's end.
-
-    A request is made when its time is asked for, so a long trace's texts are never all there.
-    """
-    planned_ns, most = _planned_ns(extent), _most(extent)
-    timed: deque[RequestSpec] = deque()
-
-    def due_ns() -> Iterator[int]:
-        for number, spec in enumerate(specs):
-            if spec.at_ns is None or number >= most:
-                return
-            offset_ns = round(spec.at_ns / arrivals.speed)
-            if planned_ns is not None and offset_ns >= planned_ns:
-                return
-            timed.append(spec)
-            yield start_ns + offset_ns
-
-    def same() -> Iterator[RequestSpec]:
-        while timed:
-            yield timed.popleft()
-
-    return same(), due_ns()
 
 
 def shares(total: int, count: int) -> list[int]:

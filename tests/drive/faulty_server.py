@@ -467,6 +467,14 @@ def _wrong_type(x: Exchange) -> None:
     x.sock.sendall(b"<html></html>")
 
 
+def _told(x: Exchange, pieces: tuple[bytes, ...], then_ends: bool) -> None:
+    for piece in pieces:
+        x.sock.sendall(piece)
+        time.sleep(_STEP_S)
+    if then_ends:
+        raise ConnectionEnds
+
+
 BEHAVIOURS: dict[str, Callable[[Exchange], None]] = {
     "well": _well,
     "keep_alive_comments": _comments,
@@ -543,6 +551,7 @@ class FaultyServer:
             self._context.load_cert_chain(CERTIFICATE)
         self._order: Iterator[str] = itertools.repeat("well")
         self._met: dict[str, str] = {}
+        self._answered: tuple[tuple[bytes, ...], bool] | None = None
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._threads = [threading.Thread(target=self._accept)]
@@ -550,6 +559,11 @@ class FaultyServer:
     def behaviour(self, name: str) -> None:
         """What every request meets from now on."""
         self.behaviours((name,))
+
+    def answers(self, pieces: Sequence[bytes], then_ends: bool) -> None:
+        """What every request is answered with from now on, piece by piece; then_ends: and the
+        connection is closed."""
+        self._answered = (tuple(pieces), then_ends)
 
     def behaviours(self, names: Sequence[str]) -> None:
         """What requests meet from now on, in the order in which they come, again and again."""
@@ -611,7 +625,10 @@ class FaultyServer:
                 self._met[told] = self.shown[told] = name
                 self.asked.append(asked)
             exchange = Exchange(sock, asked, number, served, self._stopping, self._listener)
-            BEHAVIOURS[name](exchange)
+            if self._answered is None:
+                BEHAVIOURS[name](exchange)
+            else:
+                _told(exchange, *self._answered)
 
     def _request(self, sock: socket.socket, connection: int) -> Asked | None:
         """The next one; None for a question about the server, which is answered at once."""

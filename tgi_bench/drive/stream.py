@@ -133,7 +133,9 @@ class Worker:
     def _rest(self, now: int) -> float:
         """How long the poll may wait. A wait that ends within a millisecond is slept here: poll
         rounds it up."""
-        wake = min(self._next_housekeeping_ns, self._waits.next_ns)
+        wake = self._next_housekeeping_ns
+        if self._waits.next_ns < wake:
+            wake = self._waits.next_ns
         if self._answers:
             wake = min(wake, self._next_flush_ns)
         if self._channel.pending:
@@ -182,7 +184,10 @@ class Worker:
     def _fill_slots(self) -> bool:
         """Begin jobs without a time while there is a slot; whether more could be begun now."""
         for _ in range(_SENDS_AT_ONCE):
-            if not self._untimed or self._in_flight + len(self._waits) >= self._setup.slots:
+            slots = self._setup.slots
+            if not self._untimed or self._in_flight >= slots:
+                return False
+            if self._in_flight + len(self._waits) >= slots:
                 return False
             now = time.monotonic_ns()
             ended = self._stop_ns and now >= self._stop_ns

@@ -168,7 +168,8 @@ class SmallWrites:
     ttft_ns: as a load asks. quickack_ttft_ns: where each read is acknowledged at once; None where
     it was not asked, for by after_head_ns nothing waited. after_head_ns: from the answer's head to
     its first token, as a load asks; load_after_head_ns: the same of the load's own answers, None
-    where none came.
+    where none came. apart: whether every first token as a load asks came later than every other
+    one, and all of them as late after their heads as a timer makes them: chance alone does not.
     """
 
     pairs: int
@@ -176,6 +177,7 @@ class SmallWrites:
     quickack_ttft_ns: float | None
     after_head_ns: float
     load_after_head_ns: float | None = None
+    apart: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,11 +104,12 @@ def control(
     quickack_ms: float | None,
     load_after_head_ms: float | None = None,
     shared_reads: int = 0,
+    apart: bool = True,
 ) -> Callable[[StageSummary], StageSummary]:
     """Control requests, whose first tokens came 1 ms less after their heads than after sent."""
     quick = None if quickack_ms is None else quickack_ms * MS
     after = None if load_after_head_ms is None else load_after_head_ms * MS
-    found = SmallWrites(3, ttft_ms * MS, quick, (ttft_ms - 1) * MS, after)
+    found = SmallWrites(3, ttft_ms * MS, quick, (ttft_ms - 1) * MS, after, apart)
 
     def change(stage: StageSummary) -> StageSummary:
         told = replace(stage.stage, conditions=StageConditions(small_writes=found))
@@ -336,6 +337,8 @@ def test_what_waits_for_acknowledgements_is_said() -> None:
     assert later.passed
     assert "this load's came 80 ms after their heads, so none waited" in later.finding
     assert check(name, (load(control(43.9, 43.0)(BASE)),)).passed
+    assert not check(name, (load(control(43.9, 4.1, apart=False)(BASE)),)).made
+    assert check(name, (load(control(43.9, 43.0, apart=False)(BASE)),)).made
     assert check(name, (load(control(43.9, 4.1)(BASE), quick),)).passed
     shared = check("reads of their own", (load(control(43.9, 4.1, None, 999)(BASE), quick),))
     assert "buffering" in shared.remedy

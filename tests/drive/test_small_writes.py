@@ -9,7 +9,7 @@ import pytest
 
 from tests.drive.faulty_server import FaultyServer
 from tests.drive.loads import MS, closed, outcomes, prepared, send, send_prepared
-from tgi_bench.drive.small_writes import control_requests
+from tgi_bench.drive.small_writes import FirstTokens, compared, control_requests
 from tgi_bench.load_observation import RequestOutcome, SmallWrites
 
 _LEAST_DELAY_NS = 30 * MS
@@ -47,11 +47,37 @@ def test_a_first_token_that_waits_for_an_acknowledgement_is_seen(tls: bool) -> N
     assert found.ttft_ns > found.after_head_ns > _LEAST_DELAY_NS
     assert found.quickack_ttft_ns is not None
     assert found.quickack_ttft_ns < found.ttft_ns
+    assert found.after_head_ns > _LEAST_DELAY_NS
     assert 1 <= found.pairs <= 3
     assert len(asked) <= 8
     assert len({one.connection for one in asked}) == 2
     assert len({one.body["inputs"] for one in asked}) == len(asked)
     assert {one.tokens for one in asked} == {1}
+
+
+@pytest.mark.parametrize(
+    ("ttft_ms", "after_head_ms", "quick_ms", "apart"),
+    [
+        ([43, 44, 47], [42, 43, 46], [3, 4, 5], True),
+        ([43, 44, 47], [42, 43, 46], [3, 4, 43], False),  # no later than every other one
+        ([43, 44, 80], [42, 43, 79], [3, 4, 5], False),  # no timer varies so
+        ([36, 44, 47], [34, 43, 46], [3, 4, 5], False),  # earlier than any acknowledgement
+        ([43, 44], [42, 43], [3], True),
+    ],
+)
+def test_chance_alone_is_told_from_a_timer(
+    ttft_ms: list[int], after_head_ms: list[int], quick_ms: list[int], apart: bool
+) -> None:
+    usual = FirstTokens([ms * MS for ms in ttft_ms], [ms * MS for ms in after_head_ms])
+    quick = FirstTokens([ms * MS for ms in quick_ms], [MS] * len(quick_ms))
+    found = compared(usual, quick)
+    middle = len(ttft_ms) // 2
+    assert (found.ttft_ns, found.after_head_ns) == (
+        ttft_ms[middle] * MS,
+        after_head_ms[middle] * MS,
+    )
+    assert found.quickack_ttft_ns == quick_ms[len(quick_ms) // 2] * MS
+    assert (found.pairs, found.apart) == (len(quick_ms), apart)
 
 
 def test_where_nothing_waits_none_is_asked_the_other_way() -> None:

@@ -221,7 +221,7 @@ def _closed_and_open(server: str) -> tuple[LoadSummary, ...]:
     refused = stage(closed[1], 64, 1400, 180)
     conditions = StageConditions(
         waits=Waits(312, 4_100 * MS, 640 * MS),
-        small_writes=SmallWrites(3, 43_900_000, 4_100_000, 42_800_000, 43_100_000),
+        small_writes=SmallWrites(3, 43_900_000, 4_100_000, 42_800_000, 43_100_000, True),
     )
     refused = replace(refused, stage=replace(refused.stage, conditions=conditions))
     in_user_space = stage(ramp, None, 1200, 400)

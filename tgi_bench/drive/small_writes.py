@@ -10,6 +10,7 @@ acknowledges at once.
 from __future__ import annotations
 
 import socket
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -35,33 +36,64 @@ _WORDS = 12
 _MOST_S = 1.0
 """For one way of asking: 2 s for both."""
 _MOST_BYTES = 1 << 20
-_LEAST_HELD_NS = 10_000_000
+_LEAST_HELD_NS = 35_000_000
 _MOST_HELD_NS = 250_000_000
 """Linux delays an acknowledgement by 40 to 200 ms (TCP_DELACK_MIN, TCP_DELACK_MAX)."""
+_TIMER_VARIES = 1.5
+"""Times that a timer makes are alike: the longest against the shortest."""
 
 
 class _NoControlError(TgiBenchError):
     """The server does not do what there would be to compare."""
 
 
+@dataclass(frozen=True, slots=True)
+class FirstTokens:
+    """t_1 - sent and t_1 - head of each request, ascending."""
+
+    ttft_ns: list[int]
+    after_head_ns: list[int]
+
+
 def control_requests(prepared: Prepared) -> SmallWrites | None:
     """At most 8 requests for one token, one after the other, in about 2 s at most.
 
     None: nothing is streamed, reads are acknowledged at once in any case, or the server keeps no
-    connections, refuses, or needs too long for it.
+    connections, refuses, or needs too long for it. None too where this system is not Linux, which
+    alone has TCP_QUICKACK.
     """
-    if not prepared.trial.stream or prepared.trial.quickack:
+    if not prepared.trial.stream or prepared.trial.quickack or sys.platform != "linux":
         return None
     texts = _texts(prepared)
     try:
         usual = _asked(prepared, texts, quickack=False)
-        if not _LEAST_HELD_NS <= usual.after_head_ns <= _MOST_HELD_NS:
-            return SmallWrites(usual.requests, usual.ttft_ns, None, usual.after_head_ns)
-        quick = _asked(prepared, texts, quickack=True)
+        may_wait = _LEAST_HELD_NS <= _middle(usual.after_head_ns) <= _MOST_HELD_NS
+        quick = _asked(prepared, texts, quickack=True) if may_wait else None
     except (OSError, FramingError, _NoControlError):
         return None  # the load will say what is wrong with the server
-    pairs = min(usual.requests, quick.requests)
-    return SmallWrites(pairs, usual.ttft_ns, quick.ttft_ns, usual.after_head_ns)
+    return compared(usual, quick)
+
+
+def compared(usual: FirstTokens, quick: FirstTokens | None) -> SmallWrites:
+    """What the two told. quick: None where it was not asked."""
+    ttft_ns, after_ns = usual.ttft_ns, usual.after_head_ns
+    apart = (
+        quick is not None
+        and quick.ttft_ns[-1] < ttft_ns[0]
+        and after_ns[0] >= _LEAST_HELD_NS
+        and after_ns[-1] <= _TIMER_VARIES * after_ns[0]
+    )
+    return SmallWrites(
+        pairs=len(ttft_ns) if quick is None else min(len(ttft_ns), len(quick.ttft_ns)),
+        ttft_ns=_middle(ttft_ns),
+        quickack_ttft_ns=None if quick is None else _middle(quick.ttft_ns),
+        after_head_ns=_middle(after_ns),
+        apart=apart,
+    )
+
+
+def _middle(ordered: list[int]) -> int:
+    return ordered[len(ordered) // 2]
 
 
 def _texts(prepared: Prepared) -> Iterator[str]:
@@ -70,16 +102,7 @@ def _texts(prepared: Prepared) -> Iterator[str]:
     return (texts.text(number, _WORDS) for number in range(2 * (_PAIRS + 1)))
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """How many requests, and medians of t_1 - sent and t_1 - head."""
-
-    requests: int
-    ttft_ns: float
-    after_head_ns: float
-
-
-def _asked(prepared: Prepared, texts: Iterator[str], quickack: bool) -> _Asked:
+def _asked(prepared: Prepared, texts: Iterator[str], quickack: bool) -> FirstTokens:
     """One connection's requests but the first: what a fresh one receives is acknowledged at once.
 
     Raises OSError, FramingError, _NoControlError.
@@ -92,9 +115,7 @@ def _asked(prepared: Prepared, texts: Iterator[str], quickack: bool) -> _Asked:
             if len(times) > 1 and passed_s * (len(times) + 1) / len(times) > _MOST_S:
                 break
             times.append(_first_token(sock, prepared, next(texts), (quickack, began + _MOST_S)))
-    ttfts, after_heads = (sorted(values) for values in zip(*times[1:], strict=True))
-    middle = len(ttfts) // 2
-    return _Asked(len(ttfts), ttfts[middle], after_heads[middle])
+    return FirstTokens(*(sorted(values) for values in zip(*times[1:], strict=True)))
 
 
 def _connected(prepared: Prepared) -> socket.socket:

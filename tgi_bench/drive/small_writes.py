@@ -19,7 +19,6 @@ from urllib.parse import urlsplit
 
 from tgi_bench.drive.answer import Answer
 from tgi_bench.drive.answer_reading import read_answer
-from tgi_bench.drive.connection import READ_BYTES
 from tgi_bench.drive.dialects import AskOptions, request_bytes
 from tgi_bench.drive.http_framing import FramingError, ResponseFraming
 from tgi_bench.drive.reading import Ask
@@ -35,6 +34,7 @@ _PAIRS = 3
 _WORDS = 12
 _MOST_S = 1.0
 """For one way of asking: 2 s for both."""
+_READ_BYTES = 1 << 15
 _MOST_BYTES = 1 << 20
 _LEAST_HELD_NS = 35_000_000
 _MOST_HELD_NS = 250_000_000
@@ -141,7 +141,7 @@ def _first_token(
     sock.sendall(request)
     while not framing.done:
         sock.settimeout(max(1e-3, deadline - time.monotonic()))
-        data = sock.recv(READ_BYTES)
+        data = sock.recv(_READ_BYTES)
         now = time.monotonic_ns()
         if quickack:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)

@@ -185,7 +185,12 @@ class StageConditions:
     """What else was seen of one stage that its figures are to be believed by.
 
     answered_by: each model that answers named, with how many of them did; one that names two
-    counts for both. two_models: answers that named more than one.
+    counts for both. two_models: answers that named more than one. fingerprints: what answers
+    named as their system_fingerprint, likewise.
+    engine: as it was found by asking: "tgi", "vllm", "sglang", "llamacpp", "litellm", or "".
+    asked_model: the name that requests were sent with; "" where the API has no place for one.
+    own_names: what the server calls its models: in its list of them, of itself, in the answer to
+    the question before the load. versions: what it states of itself, each with where.
     small_writes: None where nothing was streamed, or there was nothing to compare.
     """
 
@@ -193,6 +198,11 @@ class StageConditions:
     two_models: int = 0
     waits: Waits = Waits()
     small_writes: SmallWrites | None = None
+    fingerprints: tuple[tuple[str, int], ...] = ()
+    engine: str = ""
+    asked_model: str = ""
+    own_names: tuple[str, ...] = ()
+    versions: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.drive.asks import ASK, CHAT, COMPLETIONS, EVENT_STREAM, JSON, TGI, answer
+from tests.drive.asks import ASK, CHAT, COMPLETIONS, EVENT_STREAM, JSON, TGI, able, answer
 from tgi_bench.drive.answer import Answer
 from tgi_bench.drive.answer_reading import read_answer
+from tgi_bench.drive.event_tokens import placed
 from tgi_bench.drive.reading import Abilities, Reading
-from tgi_bench.drive.said import spread
 from tgi_bench.load_observation import RequestOutcome, TokenSource
+from tgi_bench.plan.load_trial import Spoken
 
 DONE = b"data: [DONE]\n\n"
 
@@ -86,11 +87,13 @@ def test_tgi_special_tokens_and_comments() -> None:
 
 
 @pytest.mark.parametrize(
-    ("generated", "counts"), [(3, [1, 1, 1]), (5, [1, 2, 2]), (6, [2, 2, 2]), (2, [1, 1])]
+    ("generated", "counts"), [(3, [1, 1, 1]), (5, [1, 2, 2]), (6, [1, 2, 3]), (2, [1, 1])]
 )
 def test_tgi_the_servers_count_is_recorded(generated: int, counts: list[int]) -> None:
     reading = read(answer(sse(token()), sse(token()), sse(last(generated))), TGI)
     assert list(reading.event_tokens) == counts
+    assert list(reading.event_ns) == [1, 2, 3][: len(counts)]
+    assert reading.tokens_told is (generated == 3)
     assert reading.outcome is RequestOutcome.OK
 
 
@@ -291,10 +294,12 @@ def test_token_ids_and_logprobs_count_each() -> None:
     assert tokens_at(counted(chunk)) == [(1, 2)]
 
 
-def test_several_tokens_an_event_are_spread() -> None:
+def test_several_tokens_an_event_are_not_told() -> None:
+    """The first event is never given more: TPOT is of the tokens after it."""
     reading = counted(ROLE, chat(), chat(), chat(finish="length"), usage(8))
-    assert tokens_at(reading) == [(2, 2), (3, 3), (4, 3)]
+    assert tokens_at(reading) == [(2, 1), (3, 3), (4, 4)]
     assert (reading.output_tokens, reading.counted_by) == (8, TokenSource.USAGE)
+    assert (reading.tokens_told, reading.first_told) == (False, True)
 
 
 def test_the_end_of_the_sequence_is_a_token_without_text() -> None:
@@ -318,7 +323,99 @@ def test_no_text_at_all() -> None:
 
 
 def test_fewer_tokens_than_events() -> None:
-    assert tokens_at(counted(chat(), chat(), chat(finish="stop"), usage(2))) == [(2, 1), (3, 1)]
+    """The last ones carry none: a first token stays where it came."""
+    reading = counted(chat(), chat(), chat(finish="stop"), usage(2))
+    assert tokens_at(reading) == [(1, 1), (2, 1)]
+    assert (reading.tokens_told, reading.first_told) == (False, True)
+
+
+FILLER = chat("")
+"""An event without text or role, as proxies send while they wait."""
+
+
+@pytest.mark.parametrize(
+    ("events", "told_at", "first_told"),
+    [
+        # As many tokens as texts: the filler is none.
+        ([FILLER, chat(), chat(finish="length"), usage(2)], [(2, 1), (3, 1)], True),
+        # One more: nobody says whose it is, so it is not the first one's.
+        ([FILLER, chat(), chat(finish="length"), usage(3)], [(2, 1), (3, 2)], False),
+        ([FILLER, chat(), chat(None, "stop"), usage(2)], [(2, 1), (3, 1)], False),
+        ([FILLER, FILLER, chat(finish="length"), usage(3)], [(3, 3)], False),
+        # Nobody counts.
+        ([FILLER, chat(), chat(finish="length")], [(2, 1), (3, 1)], False),
+        # A role says that it is none.
+        ([ROLE, chat(), chat(None, "stop"), usage(2)], [(2, 1), (3, 1)], True),
+        ([ROLE, ROLE, chat(), chat(finish="length"), usage(3)], [(3, 1), (4, 2)], True),
+        # Each event says how many tokens there were until then.
+        (
+            [
+                FILLER | {"usage": {"completion_tokens": 1}},
+                chat(finish="length", usage={"completion_tokens": 2}),
+            ],
+            [(1, 1), (2, 1)],
+            True,
+        ),
+        (
+            [
+                FILLER | {"usage": {"completion_tokens": 0}},
+                chat(finish="length", usage={"completion_tokens": 2}),
+            ],
+            [(2, 2)],
+            True,
+        ),
+    ],
+)
+def test_events_without_text_before_the_first(
+    events: list[object], told_at: list[tuple[int, int]], first_told: bool
+) -> None:
+    reading = counted(*events)
+    assert tokens_at(reading) == told_at
+    assert reading.first_told is first_told
+
+
+@pytest.mark.parametrize("engine", ["tgi", "vllm", "sglang"])
+def test_engines_that_send_each_token(engine: str) -> None:
+    """A character cut in the middle is an event without text there, the first one too."""
+    events = [FILLER, chat(), FILLER, chat(finish="length"), usage(4)]
+    came = answer(*[sse(event) for event in events], DONE)
+    reading = read(came, able(Spoken.CHAT, engine, usage=True))
+    assert tokens_at(reading) == [(1, 1), (2, 1), (3, 1), (4, 1)]
+    assert (reading.tokens_told, reading.first_told) == (True, True)
+
+
+def test_a_total_below_the_events_of_such_an_engine() -> None:
+    """Those without text go first, the last one before the others."""
+    events = [FILLER, chat(), FILLER, chat(finish="length"), usage(3)]
+    came = answer(*[sse(event) for event in events], DONE)
+    reading = read(came, able(Spoken.CHAT, "vllm", usage=True))
+    assert tokens_at(reading) == [(1, 1), (2, 1), (4, 1)]
+    assert reading.tokens_told is False
+
+
+def test_what_comes_after_the_end_is_no_token() -> None:
+    """litellm's usage has a choice, without anything in it."""
+    filler = delta() | {"usage": {"prompt_tokens": 7, "completion_tokens": 3}}
+    reading = counted(ROLE, chat(), chat(None, "length"), filler)
+    assert tokens_at(reading) == [(2, 3)]
+
+
+def test_text_is_counted_beside_the_server() -> None:
+    reading = counted(chat(" a b"), chat(" c", "length"), usage(9), count=lambda t: len(t.split()))
+    assert (reading.output_tokens, reading.text_tokens) == (9, 3)
+    came = answer(sse(token(" a b")), sse(last(3, " a b c d")))
+    assert read(came, TGI, count=lambda text: len(text.split())).text_tokens == 4
+    body = json.dumps({"generated_text": "a b", "details": WHOLE["details"]}).encode()
+    whole = read(answer(body, kind=JSON), TGI, stream=False, count=lambda t: len(t.split()))
+    assert (whole.output_tokens, whole.text_tokens) == (2, 2)
+    assert counted(chat(finish="stop"), usage(1)).text_tokens is None
+
+
+def test_who_answers() -> None:
+    said = {"model": "m", "system_fingerprint": "f"}
+    reading = counted(chat() | said, chat(finish="stop") | said | {"model": "n"}, usage(2))
+    assert (reading.models, reading.fingerprints) == (("m", "n"), ("f",))
+    assert read(answer(sse(token()), sse(last())), TGI).models == ()
 
 
 def test_a_usage_of_nothing_is_not_believed() -> None:
@@ -328,8 +425,8 @@ def test_a_usage_of_nothing_is_not_believed() -> None:
 
 def test_a_tokenizer_counts_where_the_server_does_not() -> None:
     reading = counted(chat(" a b"), chat(" c d", "length"), count=lambda text: len(text.split()))
-    assert tokens_at(reading) == [(1, 2), (2, 2)]
-    assert reading.counted_by is TokenSource.TOKENIZER
+    assert tokens_at(reading) == [(1, 1), (2, 3)]
+    assert (reading.counted_by, reading.tokens_told) == (TokenSource.TOKENIZER, False)
 
 
 def test_reasoning_and_calls_are_tokens_and_no_text() -> None:
@@ -623,29 +720,32 @@ def test_garbage_is_never_ok_and_never_raises(
     st.lists(st.integers(0, 5), max_size=12),
     st.integers(0, 200),
 )
-def test_spread_sums_to_the_total(counts: list[int], total: int) -> None:
+def test_placed_sums_to_the_total(counts: list[int], total: int) -> None:
     empty = [at for at, count in enumerate(counts) if not count]
-    found = spread(counts, total, empty)
+    found = placed(counts, total, empty)
     assert sum(found) == (total if counts else 0)
     assert all(count >= 0 for count in found)
-    assert spread(counts, sum(counts), empty) == counts
+    assert placed(counts, sum(counts), empty) == counts
 
 
 @pytest.mark.parametrize(
     ("counts", "total", "empty", "expected"),
     [
         ([1, 1, 1], 3, [], [1, 1, 1]),
-        ([1, 1, 1], 7, [], [2, 2, 3]),
+        ([1, 1, 1], 4, [], [1, 1, 2]),
+        ([1, 1, 1], 7, [], [1, 3, 3]),
         ([1, 0, 1], 3, [1], [1, 1, 1]),
         ([1, 0, 0], 2, [2, 1], [1, 0, 1]),
-        ([1, 0, 1], 6, [1], [2, 2, 2]),
-        ([2, 1], 6, [], [4, 2]),
+        ([1, 0, 1], 6, [1], [1, 1, 4]),
+        ([2], 6, [], [6]),
         ([0, 0], 4, [], [0, 4]),
-        ([1, 1, 1, 1], 2, [], [0, 1, 0, 1]),
+        ([0, 0, 0], 4, [1], [0, 4, 0]),
+        ([1, 1, 1, 1], 2, [], [1, 1, 0, 0]),
+        ([2, 3], 1, [], [1, 0]),
         ([], 4, [], []),
     ],
 )
-def test_spread_by_hand(
+def test_placed_by_hand(
     counts: list[int], total: int, empty: list[int], expected: list[int]
 ) -> None:
-    assert spread(counts, total, empty) == expected
+    assert placed(counts, total, empty) == expected

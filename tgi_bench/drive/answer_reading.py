@@ -27,7 +27,8 @@ def read_answer(
 ) -> Reading:
     """The answer as its dialect means it. Never raises on what a server sent.
 
-    count: tokens of a generated text, for servers that do not say; None: there is no tokenizer.
+    count: tokens of a generated text, for servers that do not say, and to stand beside what others
+    say; None: there is no tokenizer.
     A failure of the connection is the outcome whatever came before it; then an error that the
     server told; then what could not be read; then a last event that is missing. What came before
     any of them is kept.
@@ -55,8 +56,8 @@ def _said(
     kind = (answer.header(b"content-type") or b"").partition(b";")[0].strip().lower()
     if stream and (not kind or kind == _EVENT_STREAM):
         if abilities.spoken is Spoken.TGI:
-            return tgi_answers.read_stream(answer)
-        return openai_answers.read_stream(answer, count)
+            return tgi_answers.read_stream(answer, count)
+        return openai_answers.read_stream(answer, abilities.engine, count)
     said = Said(counted_by=_no_count(abilities))
     body = b"".join(piece for _, piece in answer.pieces)
     if stream or kind == _EVENT_STREAM:
@@ -74,15 +75,18 @@ def _said(
     else:
         openai_answers.read_whole(answer, said_json, said)
         text = openai_answers.whole_text(said_json)
+    if said.ended and count is not None:
+        said.text_tokens = count(text) if text else 0
     if said.ended and said.counted_by is not TokenSource.USAGE and not said.counts and text:
-        by_text = count is not None
-        said.counted_by = TokenSource.TOKENIZER if by_text else TokenSource.EVENTS
-        said.all_at_once(max(1, count(text)) if count is not None else 1, answer.ended_ns)
+        tokens = said.text_tokens
+        said.counted_by = TokenSource.EVENTS if tokens is None else TokenSource.TOKENIZER
+        said.all_at_once(max(1, tokens or 0), answer.ended_ns)
     return said
 
 
 def _no_count(abilities: Abilities) -> TokenSource:
-    return TokenSource.SERVER if abilities.spoken is Spoken.TGI else TokenSource.EVENTS
+    of_tgi = abilities.engine == "tgi" or abilities.spoken is Spoken.TGI
+    return TokenSource.SERVER if of_tgi else TokenSource.EVENTS
 
 
 def _wrong_type(kind: bytes, stream: bool, body: bytes) -> tuple[RequestOutcome, str]:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 import orjson
 
 from tgi_bench.drive.answer import Answer
-from tgi_bench.drive.said import Said, count_of, spread, told_error, unreadable, word_of
+from tgi_bench.drive.event_tokens import Events, counted
+from tgi_bench.drive.said import Said, count_of, told_error, unreadable, word_of
 from tgi_bench.drive.sse import DONE, events
 from tgi_bench.load_observation import RequestOutcome, TokenSource
 
@@ -18,40 +19,34 @@ Count = Callable[[str], int]
 
 
 @dataclass(slots=True)
-class _Chunks:
-    """The events with a choice that carried a token, or may have.
+class _Heard:
+    """What the events of one stream said beside their tokens. generated: reasoning and the like.
 
-    counts: tokens as far as the event itself tells, 1 for a text alone, 0 for none.
-    totals: completion_tokens of its usage, or None. told: whether every count is the event's own.
+    total: completion_tokens of the last usage. timed: the same by llama.cpp's timings.
     """
 
-    arrivals: list[int] = field(default_factory=list)
-    reads: list[int] = field(default_factory=list)
-    counts: list[int] = field(default_factory=list)
-    totals: list[int | None] = field(default_factory=list)
-    told: bool = True
-    finish_at: int = -1
-    generated: str = ""
-    last_total: int | None = None
+    texts: list[str] = field(default_factory=list)
+    generated: list[str] = field(default_factory=list)
+    total: int | None = None
+    timed: int | None = None
 
 
-def read_stream(answer: Answer, count: Count | None) -> Said:
-    """The events of a streamed answer.
+def read_stream(answer: Answer, engine: str, count: Count | None) -> Said:
+    """The events of a streamed answer of an engine ("": not known).
 
-    The first event, where it has a role and no text, carries no token. Who counts the tokens of
-    the others, the first of these that is there:
-    1. a usage in every event with text: its differences;
-    2. token_ids or logprobs of each event, corrected by the last usage;
-    3. 1 an event with text, corrected by the last usage;
-    4. the same, corrected by count of the text; 5. the same.
-    Corrected: `spread`, where events without text come first, for they may hold a token whose
-    text is nothing, as the end of the sequence or a part of a character.
-    It ends with a finish_reason or [DONE].
+    Events with a role and no text before the first text carry no token, but TGI's, which name
+    the role in each; neither does what comes after the end. Who counts the tokens, the first of
+    these that is there:
+    1. the last usage, and each event's own where every event has one; llama.cpp's timings
+       likewise, where there is no usage;
+    2. token_ids or logprobs of each event;
+    3. the engine, where it is known to send one event a token;
+    4. count of the text; 5. nobody: an event with text is one.
+    It ends with a finish_reason or [DONE]; TGI's completions to 2.x have neither.
     """
-    said, chunks = Said(), _Chunks()
-    texts: list[str] = []
+    said, heard, chunks = Said(), _Heard(), Events()
     number = read = 0
-    done = False
+    done = unnamed = False
     data = b""
     try:
         for arrival_ns, data, first_in_read in events(answer.pieces):
@@ -68,105 +63,89 @@ def read_stream(answer: Answer, count: Count | None) -> Said:
             if (error := told_error(event)) is not None:
                 said.fail(*error)
                 continue
-            total = _usage(event, said)
-            if total is not None:
-                chunks.last_total = total
+            so_far = _told_so_far(event, said, heard)
+            said.name(event.get("model"), event.get("system_fingerprint"))
             choice = _choice(event)
             if choice is not None:
-                _take(choice, chunks, (arrival_ns, read, total), texts)
-                said.finish_reason = word_of(choice.get("finish_reason")) or said.finish_reason
-                if said.finish_reason and chunks.finish_at < 0:
-                    chunks.finish_at = len(chunks.counts) - 1
+                reason = choice.get("finish_reason")
+                _take(choice, (chunks, heard), (arrival_ns, read, so_far), engine == "tgi")
+                unnamed = reason == ""
+                if isinstance(reason, str) and reason:
+                    said.finish_reason = reason
+                    if chunks.finish_at < 0:
+                        chunks.finish_at = len(chunks.texts) - 1
     except orjson.JSONDecodeError:
         said.fail(RequestOutcome.PROTOCOL, unreadable(data, f"event {number}"))
     said.events = number
-    said.ended = said.finish_reason is not None or (done and bool(chunks.counts))
-    said.text = "".join(texts)
-    _settle(said, chunks, count)
+    said.ended = said.finish_reason is not None or (done and bool(chunks.texts))
+    said.ended = said.ended or (unnamed and engine == "tgi")
+    said.text = "".join(heard.texts)
+    _settle(said, chunks, heard, (engine, count))
     return said
 
 
 def _take(
     choice: dict[object, object],
-    chunks: _Chunks,
+    into: tuple[Events, _Heard],
     at: tuple[int, int, int | None],
-    texts: list[str],
+    each_has_role: bool,
 ) -> None:
-    """One event's choice. at: arrival_ns, read, completion_tokens of its usage."""
+    """One event's choice. at: arrival_ns, read, tokens so far as it says."""
+    chunks, heard = into
     delta = choice.get("delta")
     part = delta if isinstance(delta, dict) else choice
     content, beside = _texts(part)
     own = _own_count(choice)
-    counted = bool(content or beside)
-    if not counted and not chunks.counts and "role" in part and not own:
-        return
+    text = bool(content or beside)
+    if not text and not own:
+        reason = choice.get("finish_reason")
+        role_only = "role" in part and not reason and not each_has_role
+        if chunks.finish_at >= 0 or (role_only and True not in chunks.texts):
+            return
     if content:
-        texts.append(content)
-    chunks.generated += beside
-    if counted and own is None:
-        chunks.told = False
-    arrival_ns, read, total = at
+        heard.texts.append(content)
+    if beside:
+        heard.generated.append(beside)
+    arrival_ns, read, so_far = at
     chunks.arrivals.append(arrival_ns)
     chunks.reads.append(read)
-    chunks.counts.append(int(counted) if own is None else own)
-    chunks.totals.append(total)
+    chunks.texts.append(text)
+    chunks.own.append(own)
+    chunks.so_far.append(so_far)
 
 
-def _settle(said: Said, chunks: _Chunks, count: Count | None) -> None:
-    """The counts of the events, and who counted."""
+def _settle(said: Said, chunks: Events, heard: _Heard, by: tuple[str, Count | None]) -> None:
+    """The tokens of the events, and who counted. by: the engine, and count of a text."""
+    engine, count = by
     said.arrivals, said.reads = chunks.arrivals, chunks.reads
-    text = said.text + chunks.generated
-    total = chunks.last_total
+    text = said.text + "".join(heard.generated)
+    if count is not None:
+        said.text_tokens = count(text) if text else 0
+    total = heard.total
     if total == 0 and text:
         total = None  # a usage that nobody filled in
-    counts = chunks.counts
     if total is not None:
         said.counted_by = TokenSource.USAGE
-        counts = _differences(chunks) or counts
-    elif chunks.told and any(counts):
+    elif heard.timed is not None:
+        said.counted_by, total = TokenSource.SERVER, heard.timed
+    elif _all_list_their_own(chunks) or engine == "tgi":
         said.counted_by = TokenSource.SERVER
-        total = sum(counts)
-    elif count is not None and text:
-        said.counted_by = TokenSource.TOKENIZER
-        total = max(1, count(text))
-    if total is not None and total != sum(counts):
-        counts = spread(counts, total, _empty(counts, said.finish_reason, chunks.finish_at))
-    said.counts = counts
+    elif text and said.text_tokens is not None:
+        said.counted_by, total = TokenSource.TOKENIZER, max(1, said.text_tokens)
+    found = counted(chunks, engine, total, said.finish_reason)
+    said.counts, said.tokens_told, said.first_told = found.tokens, found.told, found.first_told
 
 
-def _differences(chunks: _Chunks) -> list[int] | None:
-    """Tokens of each event by its own usage; None where an event with text has none, or where
-    they fall."""
-    before = 0
-    found: list[int] = []
-    for counted, total in zip(chunks.counts, chunks.totals, strict=True):
-        if total is None:
-            if counted:
-                return None
-            found.append(0)
-            continue
-        if total < before:
-            return None
-        found.append(total - before)
-        before = total
-    return found
-
-
-def _empty(counts: list[int], finish_reason: str | None, finish_at: int) -> list[int]:
-    """Events without a token, the likeliest to hold one first: the end of the sequence comes
-    with the finish_reason, unless that is the length."""
-    empty = [index for index, count in enumerate(counts) if not count]
-    if finish_at in empty:
-        empty.remove(finish_at)
-        empty.insert(len(empty) if finish_reason == "length" else 0, finish_at)
-    return empty
+def _all_list_their_own(chunks: Events) -> bool:
+    known = [own for own, text in zip(chunks.own, chunks.texts, strict=True) if text or own]
+    return bool(known) and None not in known
 
 
 def read_whole(answer: Answer, said_json: object, said: Said) -> None:
     """An answer that is not streamed; one event at its end.
 
-    Tokens: its usage, else token_ids or logprobs; where none is there, counts stay empty for the
-    caller to fill.
+    Tokens: its usage, else llama.cpp's timings, else token_ids or logprobs; where none is there,
+    counts stay empty for the caller to fill.
     """
     if not isinstance(said_json, dict):
         said.fail(RequestOutcome.PROTOCOL, "the body is no JSON object")
@@ -182,9 +161,12 @@ def read_whole(answer: Answer, said_json: object, said: Said) -> None:
     content, beside = _texts(message if isinstance(message, dict) else choice)
     said.text, said.ended, said.events = content, True, 1
     said.finish_reason = word_of(choice.get("finish_reason"))
+    said.name(said_json.get("model"), said_json.get("system_fingerprint"))
     total, said.counted_by = _usage(said_json, said), TokenSource.USAGE
+    timed = _timings(said_json, said)
     if total is None or (total == 0 and (content or beside)):
-        total, said.counted_by = _own_count(choice), TokenSource.SERVER
+        total = timed if timed is not None else _own_count(choice)
+        said.counted_by = TokenSource.SERVER
     if total is not None:
         said.all_at_once(total, answer.ended_ns)
     else:
@@ -251,22 +233,43 @@ def _own_count(choice: dict[object, object]) -> int | None:
     return None
 
 
+def _told_so_far(event: dict[object, object], said: Said, heard: _Heard) -> int | None:
+    """Tokens of the answer until this event, as it says; keeps what is said of the prompt."""
+    usage = _usage(event, said)
+    timed = _timings(event, said) if "timings" in event else None
+    if usage is not None:
+        heard.total = usage
+        return usage
+    if timed is not None:
+        heard.timed = timed
+    return timed
+
+
 def _usage(event: dict[object, object], said: Said) -> int | None:
     """completion_tokens; keeps what is said of the prompt.
 
-    Cached: prompt_tokens_details.cached_tokens, else llama.cpp's timings.cache_n, else SGLang's
-    meta_info.cached_tokens. llama.cpp's tokens_cached is not read: it counts the whole slot.
+    Cached: prompt_tokens_details.cached_tokens, else SGLang's meta_info.cached_tokens.
     """
     usage = event.get("usage")
     total = None
     if isinstance(usage, dict):
         total = count_of(usage.get("completion_tokens"))
         _keep(said, usage.get("prompt_tokens"), _inner(usage, "prompt_tokens_details"))
-    timings = _inner(event, "timings", "cache_n")
-    meta = _inner(event, "meta_info")
-    if timings is not None or meta is not None:
-        _keep(said, None, timings if timings is not None else meta)
+    if "meta_info" in event:
+        _keep(said, None, _inner(event, "meta_info"))
     return total
+
+
+def _timings(event: dict[object, object], said: Said) -> int | None:
+    """predicted_n of llama.cpp's timings; keeps what they say of the prompt.
+
+    Its tokens_cached is not read: it counts the whole slot.
+    """
+    cached, rest = _inner(event, "timings", "cache_n"), _inner(event, "timings", "prompt_n")
+    if cached is not None and rest is not None and said.prompt_tokens is None:
+        _keep(said, cached + rest, None)
+    _keep(said, None, cached)
+    return _inner(event, "timings", "predicted_n")
 
 
 def _inner(said: dict[object, object], name: str, key: str = "cached_tokens") -> int | None:
@@ -276,7 +279,7 @@ def _inner(said: dict[object, object], name: str, key: str = "cached_tokens") ->
 
 def _keep(said: Said, prompt_tokens: object, cached_tokens: int | None) -> None:
     prompt = count_of(prompt_tokens)
-    if prompt is not None:
+    if prompt:  # a prompt of 0 tokens is a usage that nobody filled in
         said.prompt_tokens = prompt
     if cached_tokens is not None:
         said.cached_tokens = cached_tokens

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 
-from tgi_bench.load_observation import RequestOutcome, TokenSource
+from tgi_bench.load_observation import RequestOutcome, StageConditions, TokenSource
 from tgi_bench.plan.load_trial import Spoken
 
 
@@ -54,7 +55,8 @@ class Abilities:
 class Reading:
     """An answer as its dialect means it; the fields are those of RequestObservation.
 
-    text: what was generated; a conversation's next turn needs it.
+    text: what was generated; a conversation's next turn needs it. models, fingerprints: which
+    model and which build the answer names, each once; () where it names none.
     """
 
     event_ns: array[int]
@@ -69,3 +71,32 @@ class Reading:
     outcome: RequestOutcome
     reason: str
     text: str
+    models: tuple[str, ...] = ()
+    fingerprints: tuple[str, ...] = ()
+    tokens_told: bool = True
+    first_told: bool = True
+    text_tokens: int | None = None
+
+
+class NamesHeard:
+    """Which models and builds the answers of a stage named."""
+
+    def __init__(self) -> None:
+        self._models: Counter[str] = Counter()
+        self._fingerprints: Counter[str] = Counter()
+        self._two_models = 0
+
+    def hear(self, reading: Reading) -> None:
+        """One answer more."""
+        self._models.update(reading.models)
+        self._fingerprints.update(reading.fingerprints)
+        self._two_models += len(reading.models) > 1
+
+    def kept_in(self, conditions: StageConditions) -> StageConditions:
+        """The conditions with these, the most frequent first."""
+        return replace(
+            conditions,
+            answered_by=tuple(self._models.most_common()),
+            two_models=self._two_models,
+            fingerprints=tuple(self._fingerprints.most_common()),
+        )

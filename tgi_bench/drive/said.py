@@ -1,10 +1,10 @@
-"""What the events of one answer said, collected, and what is made of their counts."""
+"""What the events of one answer said, collected, and their errors."""
 
 from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tgi_bench.drive.reading import Reading
@@ -54,6 +54,8 @@ class Said:
     arrivals, reads, counts: of each event with tokens: when, in which read (ascending numbers),
         how many. events: all of them.
     failed: the first failure that the answer itself showed, and why. ended: its last event came.
+    models, fingerprints: named by the answer, each once. tokens_told, first_told, text_tokens: as
+        of RequestObservation.
     """
 
     arrivals: list[int] = field(default_factory=list)
@@ -67,6 +69,18 @@ class Said:
     text: str = ""
     failed: tuple[RequestOutcome, str] | None = None
     ended: bool = False
+    models: list[str] = field(default_factory=list)
+    fingerprints: list[str] = field(default_factory=list)
+    tokens_told: bool = True
+    first_told: bool = True
+    text_tokens: int | None = None
+
+    def name(self, model: object, fingerprint: object) -> None:
+        """Keep who an event or a body says that answers."""
+        if isinstance(model, str) and model and model not in self.models:
+            self.models.append(model)
+        if isinstance(fingerprint, str) and fingerprint and fingerprint not in self.fingerprints:
+            self.fingerprints.append(fingerprint)
 
     def fail(self, outcome: RequestOutcome, reason: str) -> None:
         """Keep a failure, unless one came before."""
@@ -100,34 +114,12 @@ class Said:
             outcome=outcome,
             reason=reason,
             text=self.text,
+            models=tuple(self.models),
+            fingerprints=tuple(self.fingerprints),
+            tokens_told=self.tokens_told,
+            first_told=self.first_told,
+            text_tokens=self.text_tokens,
         )
-
-
-def spread(counts: Sequence[int], total: int, empty: Sequence[int] = ()) -> list[int]:
-    """The counts changed so that their sum is total, where only the sum is known.
-
-    counts: 0 or more each; total: 0 or more. empty: indexes of events whose count is 0 and which
-    may hold one token each all the same, the most likely first: they take a surplus first. What
-    is left goes to all in proportion: the first k events together get
-    floor(total * (c_1 + .. + c_k) / sum), so the same input gives the same output. Without any
-    count it all goes to the last event. [] stays [].
-    """
-    found = list(counts)
-    for index in empty[: max(0, total - sum(found))]:
-        found[index] = 1
-    whole = sum(found)
-    if whole == total or not found:
-        return found
-    if not whole:
-        found[-1] = total
-        return found
-    reached = given = 0
-    for index, count in enumerate(found):
-        reached += count
-        now = total * reached // whole
-        found[index] = now - given
-        given = now
-    return found
 
 
 def told_error(said: dict[object, object]) -> tuple[RequestOutcome, str] | None:

@@ -3,21 +3,25 @@ huggingface/text-generation-inference."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import orjson
 
 from tgi_bench.drive.answer import Answer
-from tgi_bench.drive.said import Said, count_of, spread, told_error, unreadable, word_of
+from tgi_bench.drive.event_tokens import placed
+from tgi_bench.drive.said import Said, count_of, told_error, unreadable, word_of
 from tgi_bench.drive.sse import events
 from tgi_bench.load_observation import RequestOutcome, TokenSource
 
 
-def read_stream(answer: Answer) -> Said:
+def read_stream(answer: Answer, count: Callable[[str], int] | None) -> Said:
     """The events of /generate_stream.
 
     An event with a token is one token, a special one too. The last event, the one with
     generated_text, says generated_tokens: where that differs from the events counted, it is
-    what is recorded, and the counts are spread so that they sum to it. It stops at what it cannot
-    read. Nothing says that the stream is over but that last event.
+    what is recorded, and the counts are `placed` so that they sum to it. It stops at what it
+    cannot read. Nothing says that the stream is over but that last event. count: of a text, where
+    its tokens are to stand beside the server's own.
     """
     said = Said(counted_by=TokenSource.SERVER)
     texts: list[str] = []
@@ -54,7 +58,10 @@ def read_stream(answer: Answer) -> Said:
     said.text = "".join(texts) if whole is None else whole
     said.counts = [1] * len(arrivals)
     if generated is not None and generated != len(arrivals):
-        said.counts = spread(said.counts, generated)
+        said.counts = placed(said.counts, generated, [])
+        said.tokens_told = False
+    if count is not None:
+        said.text_tokens = count(said.text)
     return said
 
 

@@ -13,6 +13,7 @@ from tgi_bench.drive.feeding import ClosedFeeder, ConversationFeeder, Feeder, Ti
 from tgi_bench.drive.other_cpu import MachineCpu
 from tgi_bench.drive.parts import NO_END, Parts
 from tgi_bench.drive.preparation import Prepared
+from tgi_bench.drive.reading import NamesHeard
 from tgi_bench.drive.refusal import together
 from tgi_bench.drive.request_maker import RequestMaker
 from tgi_bench.drive.schedule import (
@@ -73,6 +74,7 @@ class Stage:
         self._last_answered_ns = 0
         self._after_head_ns = array("q")
         self._machine = MachineCpu.now()
+        self._names = NamesHeard()
         self._kernel_stamps = True
         self._stamp_reason = ""
 
@@ -125,7 +127,7 @@ class Stage:
         )
 
     def _conditions(self) -> StageConditions:
-        found = self._prepared.conditions
+        found = self._names.kept_in(self._prepared.conditions)
         control = found.small_writes
         if control is not None and self._after_head_ns:
             middle = sorted(self._after_head_ns)[len(self._after_head_ns) // 2]
@@ -253,6 +255,7 @@ class Stage:
                 self._prepared.count_tokens,
             )
             self._feeder.answered(returned, reading)
+            self._names.hear(reading)
             self._keep(
                 RequestObservation(
                     stage=self._ask.index,
@@ -280,6 +283,9 @@ class Stage:
                     kernel_stamps=self._kernel_stamps,
                     outcome=reading.outcome,
                     reason=reading.reason,
+                    tokens_told=reading.tokens_told,
+                    first_told=reading.first_told,
+                    text_tokens=reading.text_tokens,
                     resent=returned.resent,
                 ),
                 returned.answer.head_ns,

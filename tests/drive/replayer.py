@@ -75,7 +75,8 @@ def server_of(folder: str, *others: str) -> Pick:
 
     others: names of connections whose answers go before, for requests to the same path.
     """
-    recorded = [e for name in names(folder) for e in connection(folder, name)]
+    plain_first = sorted(names(folder), key=lambda name: not name.startswith("get-"))
+    recorded = [e for name in plain_first for e in connection(folder, name)]
     first = [e for name in others for e in connection(folder, name)]
 
     def pick(asked: Asked) -> Exchange | None:

@@ -19,7 +19,7 @@ def found(
     engine: Engine, spoken: Spoken = Spoken.AUTO, model: str | None = None, name: str = ""
 ) -> Abilities:
     with serve(engine) as url:
-        return find_out(url, name, spoken, model, Asking())
+        return find_out(url, name, spoken, model, Asking()).abilities
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def found(
 @pytest.mark.parametrize("spoken", [Spoken.AUTO, Spoken.TGI])
 def test_tgi(version: Version, tokenizes: bool, spoken: Spoken) -> None:
     with serving.serve(version) as served:
-        able = find_out(served.url, "", spoken, None, Asking())
+        able = find_out(served.url, "", spoken, None, Asking()).abilities
     assert able == Abilities(
         spoken=Spoken.TGI,
         model="",
@@ -44,7 +44,7 @@ def test_tgi(version: Version, tokenizes: bool, spoken: Spoken) -> None:
 @pytest.mark.parametrize("spoken", [Spoken.COMPLETIONS, Spoken.CHAT])
 def test_openai_api_of_tgi(spoken: Spoken) -> None:
     with serving.serve((3, 3, 7)) as served:
-        able = find_out(served.url, "tgi", spoken, "any", Asking())
+        able = find_out(served.url, "tgi", spoken, "any", Asking()).abilities
     assert able == Abilities(spoken, "tgi", "tgi", False, "/tokenize", None, True, 20)
 
 
@@ -145,7 +145,6 @@ def test_a_named_engine_is_not_asked_for() -> None:
         (("a",), None, "a"),
         (("a",), "a", "a"),
         (("a",), "/models/a", "a"),
-        (("a", "b"), None, "a"),
         (("a", "b"), "b", "b"),
         ((), "c", "c"),
         ((), None, ""),
@@ -156,14 +155,22 @@ def test_the_models_name(models: tuple[str, ...], asked: str | None, name: str) 
 
 
 def test_a_model_that_is_not_served() -> None:
-    with pytest.raises(InputError, match="does not serve c; it serves a, b"):
+    with pytest.raises(InputError, match="does not serve c; it serves a, b: name one of them"):
         found(Engine(models=("a", "b")), model="c")
+
+
+def test_several_models_and_none_asked_for() -> None:
+    models = tuple(f"m{number}" for number in range(12))
+    with pytest.raises(InputError, match=r"serves m0, .*, m9 and 2 more: name one .*--model"):
+        found(Engine(models=models))
 
 
 def test_a_key_is_sent_and_needed() -> None:
     engine = Engine(key="k")
     with serve(engine) as url:
-        able = find_out(url, "", Spoken.AUTO, None, Asking((("Authorization", "Bearer k"),)))
+        able = find_out(
+            url, "", Spoken.AUTO, None, Asking((("Authorization", "Bearer k"),))
+        ).abilities
         assert able.spoken is Spoken.COMPLETIONS
         with pytest.raises(InputError, match="wants an API key: HTTP 401"):
             find_out(url, "", Spoken.AUTO, None, Asking())

@@ -49,7 +49,7 @@ class View:
 
 def ours(url: str, spoken: Spoken, stream: bool, output_tokens: int = NEW_TOKENS) -> Reading:
     """Through request_bytes, a plain socket and read_answer."""
-    able = find_out(url, "", spoken, None, Asking())
+    able = find_out(url, "", spoken, None, Asking()).abilities
     return asked(url, able, stream, output_tokens)
 
 
@@ -237,7 +237,7 @@ def test_overloaded(spoken: Spoken) -> None:
     script = Script()
     body = {"inputs": "a", "parameters": {"max_new_tokens": 1}}
     with serving.serve(script=script, max_concurrent_requests=1) as served:
-        able = find_out(served.url, "", spoken, None, Asking())
+        able = find_out(served.url, "", spoken, None, Asking()).abilities
         before, script.held = len(script.batches), True
         with serving.in_thread(lambda: served.post("/generate", body)):
             serving.until(lambda: len(script.batches) == before + 1)

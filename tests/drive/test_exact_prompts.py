@@ -178,7 +178,7 @@ def test_a_tokenizer_whose_texts_are_not_their_words() -> None:
 )
 def test_with_a_server(engine: Engine, spoken: Spoken, how: str) -> None:
     with serve(engine) as url:
-        found = find_out(url, "", spoken, None, Asking())
+        found = find_out(url, "", spoken, None, Asking()).abilities
         made = fitting(url, found, Asking(), TRIAL)
     assert made.how.startswith(how)
     assert made.count is None
@@ -191,7 +191,7 @@ def test_with_a_server(engine: Engine, spoken: Spoken, how: str) -> None:
 def test_shared_heads_are_not_left_to_the_cut() -> None:
     engine = Engine(cuts=True)
     with serve(engine) as url:
-        found = find_out(url, "", Spoken.COMPLETIONS, None, Asking())
+        found = find_out(url, "", Spoken.COMPLETIONS, None, Asking()).abilities
         made = fitting(url, found, Asking(), SHARED)
     assert made.how == "words counted by the server's /tokenize; checked with the server"
 
@@ -236,7 +236,7 @@ def test_a_load_with_a_tokenizer_file(tokenizer_file: Path) -> None:
     trial = replace(TRIAL, tokenizer=str(tokenizer_file))
     engine = Engine(owner="x", counts=False)
     with serve(engine) as url:
-        found = find_out(url, "", Spoken.COMPLETIONS, None, Asking())
+        found = find_out(url, "", Spoken.COMPLETIONS, None, Asking()).abilities
         made = fitting(url, found, Asking(), trial)
     assert made.how.startswith("not exact: words counted by the tokenizer of ")
     assert made.count is not None

@@ -144,7 +144,12 @@ def _tgi(ask: Ask, abilities: Abilities, sampling: Sampling) -> _Body:
 def _openai(ask: Ask, abilities: Abilities, options: AskOptions) -> _Body:
     body: _Body = {"max_tokens": ask.output_tokens, "stream": options.stream}
     if options.stream and abilities.usage:
-        body["stream_options"] = {"include_usage": True}
+        wanted: dict[str, _JsonValue] = {"include_usage": True}
+        if abilities.counts_each == "continuous_usage_stats":
+            wanted[abilities.counts_each] = True
+        body["stream_options"] = wanted
+    if options.stream and abilities.counts_each == "timings_per_token":
+        body[abilities.counts_each] = True
     if abilities.ignores_eos == "min_tokens":
         body["min_tokens"] = ask.output_tokens
     elif abilities.ignores_eos is not None:

@@ -35,11 +35,12 @@ class Events:
 @dataclass(frozen=True, slots=True)
 class Counts:
     """tokens: of each event. told, first_told: as tokens_told and first_told of
-    RequestObservation."""
+    RequestObservation. each: as counted_each of Reading."""
 
     tokens: list[int]
     told: bool
     first_told: bool
+    each: bool = False
 
 
 def counted(events: Events, engine: str, total: int | None, finish_reason: str | None) -> Counts:
@@ -51,7 +52,7 @@ def counted(events: Events, engine: str, total: int | None, finish_reason: str |
     """
     if total is not None and (said := _differences(events)) is not None:
         at_end = placed(said, total, [])
-        return Counts(at_end, at_end == said, True)
+        return Counts(at_end, at_end == said, True, each=len(said) > 1)
     base = _by_engine(events, engine)
     first = next((i for i, count in enumerate(base) if count), len(base))
     more = total is None or total > sum(base)

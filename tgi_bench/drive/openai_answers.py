@@ -133,7 +133,8 @@ def _settle(said: Said, chunks: Events, heard: _Heard, by: tuple[str, Count | No
     elif text and said.text_tokens is not None:
         said.counted_by, total = TokenSource.TOKENIZER, max(1, said.text_tokens)
     found = counted(chunks, engine, total, said.finish_reason)
-    said.counts, said.tokens_told, said.first_told = found.tokens, found.told, found.first_told
+    said.counts, said.counted_each = found.tokens, found.each
+    said.tokens_told, said.first_told = found.told, found.first_told
 
 
 def _all_list_their_own(chunks: Events) -> bool:

@@ -12,6 +12,7 @@ from tgi_bench.drive.quick_acknowledgement import require_quick_acknowledgements
 from tgi_bench.drive.reading import Abilities, Ask
 from tgi_bench.load_observation import StageConditions
 from tgi_bench.plan.load_trial import LoadTrial
+from tgi_bench.plan.plan import ANY_MODEL
 
 if TYPE_CHECKING:
     from tgi_bench.plan.corpus import Corpus
@@ -72,8 +73,10 @@ def prepare(target: LoadTarget, trial: LoadTrial, control: bool = True) -> Prepa
     asking = Asking(
         headers=headers, verify=target.verify_tls, timeout_s=trial.request_timeout_ns / 1e9
     )
-    abilities = find_out(target.url, target.engine, trial.spoken, target.model, asking)
-    details: list[tuple[str, str]] = []
+    model = "" if target.model == ANY_MODEL else target.model
+    found = find_out(target.url, target.engine, trial.spoken, model, asking)
+    abilities, identity = found.abilities, found.identity
+    details = [("Server", identity.sentence)]
     corpus = None
     if trial.workload.file is not None:
         from tgi_bench.drive.corpus_file import read_corpus
@@ -97,6 +100,12 @@ def prepare(target: LoadTarget, trial: LoadTrial, control: bool = True) -> Prepa
         count_tokens=fit.count,
         fitted=fit.fitted,
         details=tuple(details),
+        conditions=StageConditions(
+            engine=abilities.engine,
+            asked_model=abilities.model,
+            own_names=identity.own_names,
+            versions=identity.versions,
+        ),
     )
     if not control:
         return prepared

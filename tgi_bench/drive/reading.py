@@ -39,6 +39,8 @@ class Abilities:
         "min_tokens"; None where it has none.
     usage: its streams end with a usage chunk when asked (`stream_options`).
     max_input_tokens: None where it does not say.
+    counts_each: the body's key that makes each event say how many tokens there were until then:
+        "continuous_usage_stats" (in stream_options), "timings_per_token"; None where it has none.
     """
 
     spoken: Spoken
@@ -49,6 +51,34 @@ class Abilities:
     ignores_eos: str | None
     usage: bool
     max_input_tokens: int | None
+    counts_each: str | None = None
+
+    @property
+    def optional_keys(self) -> tuple[str, ...]:
+        """Of a body, those that a server may refuse to know; the least needed first."""
+        keys = (
+            self.counts_each,
+            "truncate_prompt_tokens" if self.truncates else None,
+            self.ignores_eos,
+            "stream_options" if self.usage else None,
+        )
+        return tuple(key for key in keys if key is not None)
+
+    def without(self, key: str) -> Abilities:
+        """Asked without one of them; min_tokens takes the place of ignore_eos."""
+        match key:
+            case "truncate_prompt_tokens":
+                return replace(self, truncates=False)
+            case "ignore_eos":
+                return replace(self, ignores_eos="min_tokens")
+            case "min_tokens":
+                return replace(self, ignores_eos=None)
+            case "stream_options" if self.counts_each == "continuous_usage_stats":
+                return replace(self, usage=False, counts_each=None)
+            case "stream_options":
+                return replace(self, usage=False)
+            case _:
+                return replace(self, counts_each=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +86,8 @@ class Reading:
     """An answer as its dialect means it; the fields are those of RequestObservation.
 
     text: what was generated; a conversation's next turn needs it. models, fingerprints: which
-    model and which build the answer names, each once; () where it names none.
+    model and which build the answer names, each once; () where it names none. counted_each: each
+    of at least two events said how many tokens there were until then.
     """
 
     event_ns: array[int]
@@ -76,6 +107,7 @@ class Reading:
     tokens_told: bool = True
     first_told: bool = True
     text_tokens: int | None = None
+    counted_each: bool = False
 
 
 class NamesHeard:

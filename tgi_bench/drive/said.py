@@ -54,8 +54,8 @@ class Said:
     arrivals, reads, counts: of each event with tokens: when, in which read (ascending numbers),
         how many. events: all of them.
     failed: the first failure that the answer itself showed, and why. ended: its last event came.
-    models, fingerprints: named by the answer, each once. tokens_told, first_told, text_tokens: as
-        of RequestObservation.
+    models, fingerprints, counted_each: as of Reading. tokens_told, first_told, text_tokens: as of
+        RequestObservation.
     """
 
     arrivals: list[int] = field(default_factory=list)
@@ -74,6 +74,7 @@ class Said:
     tokens_told: bool = True
     first_told: bool = True
     text_tokens: int | None = None
+    counted_each: bool = False
 
     def name(self, model: object, fingerprint: object) -> None:
         """Keep who an event or a body says that answers."""
@@ -119,6 +120,7 @@ class Said:
             tokens_told=self.tokens_told,
             first_told=self.first_told,
             text_tokens=self.text_tokens,
+            counted_each=self.counted_each,
         )
 
 

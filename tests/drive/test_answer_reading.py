@@ -411,6 +411,14 @@ def test_text_is_counted_beside_the_server() -> None:
     assert counted(chat(finish="stop"), usage(1)).text_tokens is None
 
 
+def test_what_an_error_says_is_inert() -> None:
+    reading = read(answer(sse({"error": {"message": "a\x1b[31m\n" + "b" * 400}})))
+    assert reading.reason == r"a\x1b[31m " + "b" * 287 + "..."
+    assert len(reading.reason) == 300
+    odd = chat(finish="stop") | {"model": "m\x1b" + "n" * 900}
+    assert counted(odd).models == (r"m\x1b" + "n" * 192 + "...",)
+
+
 def test_who_answers() -> None:
     said = {"model": "m", "system_fingerprint": "f"}
     reading = counted(chat() | said, chat(finish="stop") | said | {"model": "n"}, usage(2))
@@ -601,7 +609,8 @@ def test_openai_whole_without_a_choice() -> None:
         (422, [], b'{"error":"no"}', "rejected", 'HTTP 422: {"error":"no"}'),
         (500, [], b"\xff" * 9, "http_error", "HTTP 500: " + "\ufffd" * 9),
         (204, [], b"", "http_error", "HTTP 204"),
-        (400, [], b"x" * 5000, "rejected", "HTTP 400: " + "x" * 197 + "..."),
+        (400, [], b"x" * 5000, "rejected", "HTTP 400: " + "x" * 297 + "..."),
+        (500, [], b"\x1b[2Jno\0 \x9b", "http_error", r"HTTP 500: \x1b[2Jno\x00 " + "\ufffd"),
     ],
 )
 @pytest.mark.parametrize("abilities", [TGI, CHAT])

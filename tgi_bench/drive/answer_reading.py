@@ -9,7 +9,7 @@ import orjson
 from tgi_bench.drive import openai_answers, tgi_answers
 from tgi_bench.drive.answer import Answer
 from tgi_bench.drive.reading import Abilities, Ask, Reading
-from tgi_bench.drive.said import Said, shortened, told_error, unreadable
+from tgi_bench.drive.said import MOST_OF_AN_ERROR, Said, shortened, told_error, unreadable
 from tgi_bench.load_observation import RequestOutcome, TokenSource
 from tgi_bench.plan.load_trial import Spoken
 
@@ -115,7 +115,7 @@ def _status(answer: Answer) -> tuple[RequestOutcome, str] | None:
             return None
         return RequestOutcome.PROTOCOL, "no status came"
     text = f"HTTP {status}"
-    body = shortened(_head_of(answer).decode(errors="replace"))
+    body = shortened(_head_of(answer).decode(errors="replace"), MOST_OF_AN_ERROR)
     if status in (429, 503):
         wait = answer.header(b"retry-after")
         if wait is not None:

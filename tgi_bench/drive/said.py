@@ -8,9 +8,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tgi_bench.drive.reading import Reading
+from tgi_bench.errors import one_line
 from tgi_bench.load_observation import RequestOutcome, TokenSource
 
 _MOST_CHARACTERS = 200
+MOST_OF_AN_ERROR = 300
+"""Characters of what a server said of an error."""
 _OVERLOADED_TYPES = frozenset(
     {
         "overloaded",
@@ -115,8 +118,8 @@ class Said:
             outcome=outcome,
             reason=reason,
             text=self.text,
-            models=tuple(self.models),
-            fingerprints=tuple(self.fingerprints),
+            models=tuple(map(shortened, self.models)),
+            fingerprints=tuple(map(shortened, self.fingerprints)),
             tokens_told=self.tokens_told,
             first_told=self.first_told,
             text_tokens=self.text_tokens,
@@ -140,7 +143,8 @@ def told_error(said: dict[object, object]) -> tuple[RequestOutcome, str] | None:
         codes = (error.get("code"), error.get("http_status_code"), error.get("status_code"))
     else:
         message, kind, codes = error, said.get("error_type"), (None, None, None)
-    text = shortened(message if isinstance(message, str) and message else repr(error))
+    said_so = message if isinstance(message, str) and message else repr(error)
+    text = shortened(said_so, MOST_OF_AN_ERROR)
     overloaded = (
         (isinstance(kind, str) and kind in _OVERLOADED_TYPES)
         or any(isinstance(code, int | str) and code in _OVERLOADED_CODES for code in codes)
@@ -169,10 +173,10 @@ def word_of(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def shortened(text: str) -> str:
-    """On one line, at most 200 characters."""
-    line = " ".join(text[: 4 * _MOST_CHARACTERS].split())
-    return line if len(line) <= _MOST_CHARACTERS else f"{line[: _MOST_CHARACTERS - 3]}..."
+def shortened(text: str, most: int = _MOST_CHARACTERS) -> str:
+    """On one line, with control characters escaped, at most so many characters."""
+    line = one_line(" ".join(text[: 4 * most].split()))
+    return line if len(line) <= most else f"{line[: most - 3]}..."
 
 
 def unreadable(data: bytes, where: str) -> str:

@@ -36,9 +36,14 @@ def test_a_request_by_hand(metric: str, expected: float) -> None:
     assert OF_REQUEST[metric](unsent(1, 5 * MS)) is None
 
 
-def test_tpot_is_over_tokens_and_undefined_where_all_came_at_once() -> None:
+def test_tpot_is_over_tokens_after_the_first_event() -> None:
+    """Undefined where all came at once."""
     four_each = request(0, Timing(0, 20 * MS, (20 * MS,) * 31), tokens=[4] * 32)
-    assert OF_REQUEST["tpot"](four_each) == pytest.approx(31 * 20 * MS / 127)
+    assert OF_REQUEST["tpot"](four_each) == 5 * MS  # over 127 tokens it would be 2.4 % less
+    first_five = request(0, Timing(0, MS, (20 * MS,)), tokens=[5, 1])
+    assert OF_REQUEST["tpot"](first_five) == 20 * MS
+    vllm = request(0, Timing(0, MS, (40 * MS,) * 5), tokens=[1, 4, 4, 4, 4, 3])
+    assert OF_REQUEST["tpot"](vllm) == pytest.approx(200 * MS / 19)
     assert OF_REQUEST["tpot"](request(0, Timing(0, MS))) is None
     assert OF_REQUEST["tpot"](request(0, Timing(0, MS), tokens=[8])) is None
 

@@ -151,7 +151,7 @@ def test_several_tokens_in_an_event() -> None:
     assert found.tpot is not None
     assert (found.itl.count, found.itl.mean.value) == (30 * 12, 5 * MS)
     assert (found.event_gap.count, found.event_gap.mean.value) == (90, 20 * MS)
-    assert found.tpot.mean.value == pytest.approx(4 * MS)
+    assert found.tpot.mean.value == pytest.approx(5 * MS)
 
 
 def test_goodput_counts_requests_that_met_every_slo() -> None:

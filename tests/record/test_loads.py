@@ -183,12 +183,16 @@ def test_latencies_can_be_queried(tmp_path: Path) -> None:
         attempt = store.begin_load(LOAD)
         single = dataclasses.replace(samples.request(1, events=1), output_tokens=1)
         none = dataclasses.replace(samples.request(2, events=0), output_tokens=0, sent_ns=None)
-        store.add_requests(LOAD, attempt, [samples.request(0), single, none])
+        many = dataclasses.replace(
+            samples.request(3), event_tokens=array("i", [70_003, 4, 4]), output_tokens=70_011
+        )
+        store.add_requests(LOAD, attempt, [samples.request(0), single, none, many])
     columns = "part, ttft_ms, service_ttft_ms, tpot_ms, e2e_ms, send_lag_ms, output_tokens"
     assert _query(tmp_path, f"SELECT {columns} FROM request_latencies") == [
         ("warmup", 101.0, 100.0, 20.0, 250.0, 1.0, 3),
         ("measured", 101.0, 100.0, None, 250.0, 1.0, 1),
         ("measured", None, None, None, 250.0, None, 0),
+        ("measured", 101.0, 100.0, 5.0, 250.0, 1.0, 70_011),
     ]
     assert _query(tmp_path, "SELECT DISTINCT concurrency FROM request_latencies") == [(None,)]
 

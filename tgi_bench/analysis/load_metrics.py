@@ -56,8 +56,9 @@ LOAD_DEFINITIONS: tuple[tuple[str, str], ...] = (
     ),
     (
         "TPOT",
-        "(last token's arrival - first token's) / (tokens - 1), one value a request; undefined "
-        "for one token, and where all tokens came in one event",
+        "(last token's arrival - first token's) / (tokens - those of the first event), one value a "
+        "request: tokens that came with the first took no time after it; undefined where all "
+        "tokens came in one event",
     ),
     ("E2E", "end of the answer - intended send time"),
     (
@@ -148,10 +149,10 @@ def service_ttft_ns(seen: RequestObservation) -> int | None:
 
 
 def tpot_ns(seen: RequestObservation) -> float | None:
-    """(t_n - t_1) / (n - 1) over n tokens; None for n < 2 and where all came in one event."""
-    if len(seen.event_ns) < 2 or seen.output_tokens < 2:
+    """(t_n - t_1) / (n - those of the first event); None where all came in one event."""
+    if len(seen.event_ns) < 2 or seen.output_tokens <= seen.event_tokens[0]:
         return None
-    return (seen.event_ns[-1] - seen.event_ns[0]) / (seen.output_tokens - 1)
+    return (seen.event_ns[-1] - seen.event_ns[0]) / (seen.output_tokens - seen.event_tokens[0])
 
 
 def e2e_ns(seen: RequestObservation) -> int | None:

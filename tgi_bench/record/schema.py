@@ -320,6 +320,29 @@ ALTER TABLE requests ADD COLUMN resent INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE requests ADD COLUMN tokens_told INTEGER NOT NULL DEFAULT 1;
 ALTER TABLE requests ADD COLUMN first_told INTEGER NOT NULL DEFAULT 1;
 ALTER TABLE requests ADD COLUMN text_tokens INTEGER;
+DROP VIEW request_latencies;
+CREATE VIEW request_latencies AS
+    SELECT t.trial_id, r.stage, s.concurrency, s.rate_per_s, r.request_index, r.part, r.outcome,
+        (r.first_event_ns - r.intended_ns) / 1e6 AS ttft_ms,
+        (r.first_event_ns - r.sent_ns) / 1e6 AS service_ttft_ms,
+        -- tokens that came with the first event took no time after it: they are an integer of 4
+        -- bytes, the least first, of which 3 are more than any event has
+        (r.last_event_ns - r.first_event_ns) / 1e6 / nullif(max(r.output_tokens - (
+            16 * (instr('0123456789ABCDEF', substr(hex(r.event_tokens), 1, 1)) - 1)
+            + (instr('0123456789ABCDEF', substr(hex(r.event_tokens), 2, 1)) - 1)
+            + 4096 * (instr('0123456789ABCDEF', substr(hex(r.event_tokens), 3, 1)) - 1)
+            + 256 * (instr('0123456789ABCDEF', substr(hex(r.event_tokens), 4, 1)) - 1)
+            + 1048576 * (instr('0123456789ABCDEF', substr(hex(r.event_tokens), 5, 1)) - 1)
+            + 65536 * (instr('0123456789ABCDEF', substr(hex(r.event_tokens), 6, 1)) - 1)
+        ), 0), 0) AS tpot_ms,
+        (r.ended_ns - r.intended_ns) / 1e6 AS e2e_ms,
+        (r.sent_ns - r.intended_ns) / 1e6 AS send_lag_ms,
+        r.prompt_tokens, r.cached_tokens, r.output_tokens, r.finish_reason, r.status, r.reason
+    FROM requests AS r
+    JOIN last_load_attempts AS a USING (attempt_id)
+    JOIN load_trials AS t USING (trial_id)
+    LEFT JOIN load_stages AS s ON s.attempt_id = r.attempt_id AND s.stage = r.stage
+    ORDER BY t.position, r.stage, r.request_index;
 """
 
 MIGRATIONS = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5)

@@ -154,6 +154,47 @@ def test_several_tokens_in_an_event() -> None:
     assert found.tpot.mean.value == pytest.approx(5 * MS)
 
 
+def in_events_of(tokens: list[int], told: bool, of: int = 30) -> list[RequestObservation]:
+    gaps = (20 * MS,) * (len(tokens) - 1)
+    return [
+        request(i, Timing(i * 300 * MS, 20 * MS, gaps), tokens=tokens, tokens_told=told)
+        for i in range(of)
+    ]
+
+
+def test_itl_is_not_invented_from_a_sum() -> None:
+    """vLLM's --stream-interval 4 without counts of each event: 20 tokens in 6 events."""
+    slos = (Slo("itl_p99", 90 * MS), Slo("tpot_p50", 9 * MS), Slo("event_gap_p50", 20 * MS))
+    trial = replace(CLOSED, slos=slos)
+    untold = summarise_stage(trial, STAGE, in_events_of([1, 3, 4, 4, 4, 4], told=False))
+    assert untold.itl is None
+    assert untold.itl_unmeasurable == pytest.approx(20 / 6)
+    assert untold.event_gap is not None
+    assert (untold.event_gap.count, untold.event_gap.mean.value) == (150, 20 * MS)
+    assert untold.tpot is not None
+    assert untold.tpot.mean.value == pytest.approx(100 * MS / 19)
+    assert [met for _, met in untold.slos_met] == [None, True, True]
+    assert untold.slos_met[0] == (None, None)
+    assert untold.goodput_per_s is None
+    told = summarise_stage(trial, STAGE, in_events_of([1, 4, 4, 4, 4, 3], told=True))
+    assert told.itl_unmeasurable is None
+    assert told.itl is not None
+    assert told.slos_met[0][1] is True
+    assert told.goodput_per_s is not None
+
+
+@pytest.mark.parametrize(("merged", "measurable"), [(0, True), (1, True), (2, False)])
+def test_a_few_events_of_two_tokens_leave_itl(merged: int, measurable: bool) -> None:
+    """1 % of 100 events."""
+    many = in_events_of([1] * 10, told=True, of=10 - merged)
+    seen = many + [
+        replace(one, request_index=90 + i)
+        for i, one in enumerate(in_events_of([1] * 9 + [2], told=False, of=merged))
+    ]
+    found = summarise_stage(CLOSED, STAGE, seen)
+    assert (found.itl is not None) is measurable
+
+
 def test_goodput_counts_requests_that_met_every_slo() -> None:
     slos = (Slo("ttft_p99", 20 * MS), Slo("itl_p50", 5 * MS), Slo("success", 0.99))
     trial = replace(CLOSED, slos=slos)

@@ -145,6 +145,21 @@ def outcomes(**counts: int) -> Callable[[StageSummary], StageSummary]:
     return fields(outcomes=kinds, reasons=(("60 s passed", 1),))
 
 
+def test_an_slo_of_an_itl_that_cannot_be_measured() -> None:
+    asked = replace(CLOSED, slos=(Slo("itl_p99", 50 * MS),))
+    stage = replace(BASE, itl=None, itl_unmeasurable=3.35, slos_met=((None, None),))
+    found = check("percentiles that decide", (load(stage, asked),))
+    assert found.status is CheckStatus.FAILED
+    assert "itl_p99 is not measurable: 3.4 tokens an event" in found.finding
+    assert "event_gap or tpot" in found.remedy
+    until = replace(CLOSED, extent=replace(CLOSED.extent, until=Until("itl_p50", 0.02)))
+    found = check("until their interval was narrow", (load(stage, until),))
+    assert "itl_p50 is not measurable" in found.finding
+    assert "event_gap or tpot" in found.remedy
+    gaps = replace(CLOSED, slos=(Slo("event_gap_p50", 500 * MS),))
+    assert check("percentiles that decide", (load(stage, gaps),)).passed
+
+
 def test_good_loads_fail_nothing() -> None:
     found = load_checks((load(BASE), load(OPEN_BASE, OPEN)), (FLOOR,))
     assert [c.name for c in found if not c.passed] == []

@@ -80,6 +80,15 @@ def test_a_load_without_figures_has_a_row() -> None:
     assert row.split()[-6:] == ["failed", *["-"] * 5]
 
 
+def test_an_itl_that_cannot_be_measured_says_why() -> None:
+    run = load_run()
+    load = run.loads[0]
+    stage = replace(load.stages[0], itl=None, itl_unmeasurable=3.35)
+    shown_run = replace(run, loads=(replace(load, stages=(stage,)),))
+    (row,) = [line for line in shown(200, shown_run).splitlines() if "concurrency 1 " in line]
+    assert row.endswith("not measurable: 3.4 tokens an event")
+
+
 def test_loads_on_a_narrow_terminal() -> None:
     lines = shown(74, load_run()).splitlines()
     assert {load.trial.deployment_id for load in load_run().loads} <= set(lines)

@@ -320,6 +320,36 @@ def test_undefined_figures_are_dashes() -> None:
     assert (first["samples"], first["mean_ns"], first["success_share"]) == ("0", "", "")
 
 
+def test_an_itl_that_cannot_be_measured_says_why() -> None:
+    slos = (Slo("itl_p99", 50 * MS), Slo("ttft_p99", 500 * MS))
+    asked = trial(SERVER, "load-c1", ClosedLoop(1), slos=slos)
+    spread = replace(
+        stage(asked, 1, 50, 30),
+        itl=None,
+        itl_unmeasurable=3.35,
+        goodput_per_s=None,
+        slos_met=((None, None), (45.0 * MS, True)),
+    )
+    run = _of_one(ended(asked, spread))
+    pages = documents(run)
+    why = "not measurable: 3.4 tokens an event"
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for page in pages.values()
+        for line in page.splitlines()
+        if line.startswith("|")
+    ]
+    assert ["ITL", "1", "0", why, *["-"] * 6] in rows
+    assert ["1", why, "45.00 ms, met"] in rows
+    assert any(why in row for row in rows if row[0] == "1" and "concurrency 1" in row)
+    (found,) = json.loads(as_json(run))["loads"][0]["stages"]
+    assert found["itl_unmeasurable_tokens_per_event"] == 3.35
+    assert found["latency"]["itl"] is None
+    cells = {row["metric"]: row for row in csv.DictReader(io.StringIO(loads_csv(run)))}
+    assert cells["itl"]["unmeasurable_tokens_per_event"] == "3.35"
+    assert cells["tpot"]["unmeasurable_tokens_per_event"] == ""
+
+
 def test_errors_by_kind_with_the_most_frequent_reasons() -> None:
     page = documents(load_run())["num_shard-1.md"]
     assert (

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from tgi_bench.analysis.load_metrics import GAPS, OF_REQUEST, PER_MILLE
 from tgi_bench.load_observation import RequestObservation
 
+MOST_SPREAD = 0.01
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -39,6 +40,23 @@ def samples_of(metric: str, requests: Sequence[RequestObservation]) -> Samples:
         np.ones(len(known), dtype=np.int64),
         np.array([i for i, _ in known], dtype=np.int64),
     )
+
+
+def tokens_an_event(requests: Sequence[RequestObservation]) -> float | None:
+    """Mean tokens of an event, where ITL cannot be measured for that; None where it can.
+
+    It cannot where more than MOST_SPREAD of all events carry several tokens, and how many is not
+    what the server said of them: an even share of the gap before them would be an invented ITL.
+    """
+    spread = sum(
+        1 for seen in requests if not seen.tokens_told for count in seen.event_tokens if count > 1
+    )
+    if not spread:
+        return None
+    events = sum(len(seen.event_tokens) for seen in requests)
+    if spread <= MOST_SPREAD * events:
+        return None
+    return sum(seen.output_tokens for seen in requests) / events
 
 
 def _gap_samples(metric: str, requests: Sequence[RequestObservation]) -> Samples:

@@ -52,7 +52,9 @@ LOAD_DEFINITIONS: tuple[tuple[str, str], ...] = (
         "ITL",
         "inter-token latency: the gap before an event / the tokens that the event carries, counted "
         "once for each of them; equal to the inter-event gap where each event carries one token. "
-        "Tokens that come with a request's first event have no gap before them and give no sample",
+        "Tokens that come with a request's first event have no gap before them and give no sample. "
+        "Not measurable where more than 1 % of the events carry several tokens and the server says "
+        "only their sum",
     ),
     (
         "TPOT",

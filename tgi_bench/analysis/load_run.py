@@ -101,6 +101,8 @@ class StageSummary:
     slos_met: of each SLO of the trial in order, what was found and whether it was met; None where
         undefined.
     reopening: None where every request found a connection open.
+    itl_unmeasurable: mean tokens of an event where these are too many for an ITL, which is then
+        None; None where it can be measured.
     """
 
     stage: LoadStage
@@ -133,6 +135,7 @@ class StageSummary:
     slos_met: tuple[tuple[float | None, bool | None], ...]
     scheduled_per_s: float | None = None
     reopening: Reopening | None = None
+    itl_unmeasurable: float | None = None
 
     @property
     def client(self) -> ClientFacts:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tgi_bench.analysis.gaps import each_statistic, samples_of
+from tgi_bench.analysis.gaps import each_statistic, samples_of, tokens_an_event
 from tgi_bench.analysis.load_metrics import GAPS, OF_REQUEST, STREAMED, split_metric, statistic_of
 from tgi_bench.analysis.load_run import LoadDistribution
 from tgi_bench.load_observation import RequestObservation
@@ -47,7 +47,7 @@ def met_each(trial: LoadTrial, answered: Sequence[RequestObservation]) -> NDArra
     A single-valued metric's own value is compared whatever the statistic; of itl and event_gap
     the request's own statistic. A request without a second token meets those and tpot; one
     without any token does not meet ttft. None without SLOs, and where the answers were not
-    streamed and an SLO is on what only a stream has.
+    streamed and an SLO is on what only a stream has, or on an ITL that cannot be measured.
     """
     if not trial.slos:
         return None
@@ -57,6 +57,8 @@ def met_each(trial: LoadTrial, answered: Sequence[RequestObservation]) -> NDArra
             continue
         metric, statistic = split_metric(slo.metric)
         if metric in STREAMED and not trial.stream:
+            return None
+        if metric == "itl" and tokens_an_event(answered) is not None:
             return None
         met &= _met(metric, statistic, slo.limit, answered)
     return met

@@ -8,7 +8,7 @@ from statistics import median
 
 from tgi_bench.analysis.bootstrap import load_distribution
 from tgi_bench.analysis.certainty import certainly
-from tgi_bench.analysis.gaps import samples_of
+from tgi_bench.analysis.gaps import samples_of, tokens_an_event
 from tgi_bench.analysis.load_lengths import lengths, prefix_suspicion
 from tgi_bench.analysis.load_metrics import (
     LATE_NS,
@@ -60,7 +60,10 @@ def summarise_stage(trial: LoadTrial, stage: LoadStage, requests: Requests) -> S
     measured = [seen for seen in requests if seen.part is LoadPart.MEASURED]
     inside = [seen for seen in measured if in_window(seen.intended_ns, window)]
     answered = [seen for seen in inside if seen.outcome is RequestOutcome.OK]
+    unmeasurable = tokens_an_event(answered) if trial.stream else None
     figures = _figures(trial, inside, answered)
+    if unmeasurable is not None:
+        figures["itl"] = None
     rates = throughput(trial, window, requests)
     failed = [seen for seen in measured if seen.outcome is not RequestOutcome.OK]
     whole = [seen for seen in measured if seen.outcome is RequestOutcome.OK]
@@ -96,6 +99,7 @@ def summarise_stage(trial: LoadTrial, stage: LoadStage, requests: Requests) -> S
         slos_met=check_slos(trial.slos, figures, len(answered) / len(inside) if inside else None),
         scheduled_per_s=None if closed_loop(trial) else _scheduled_per_s(window, requests),
         reopening=reopening(answered, trial.stream),
+        itl_unmeasurable=unmeasurable,
     )
 
 

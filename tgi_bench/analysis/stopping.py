@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from tgi_bench.analysis.bootstrap import one_figure
-from tgi_bench.analysis.gaps import samples_of
+from tgi_bench.analysis.gaps import samples_of, tokens_an_event
 from tgi_bench.analysis.load_metrics import (
     GAPS,
     LEAST_REQUESTS,
@@ -26,8 +26,9 @@ def narrow_enough(until: Until, trial: LoadTrial, requests: Sequence[RequestObse
 
     requests: all that ended so far; the measured ones that ended well are looked at. False with
     fewer than LEAST_REQUESTS of them, with fewer samples than the percentile needs, where it has
-    no interval (`max` never has), and where the value is 0. Of many requests, evenly spaced ones
-    stand for all, and their interval is narrowed by sqrt(taken / all).
+    no interval (`max` never has), where an ITL cannot be measured, and where the value is 0. Of
+    many requests, evenly spaced ones stand for all, and their interval is narrowed by
+    sqrt(taken / all).
     """
     metric, statistic = split_metric(until.metric)
     if statistic == "max" or (metric in STREAMED and not trial.stream):
@@ -38,6 +39,8 @@ def narrow_enough(until: Until, trial: LoadTrial, requests: Sequence[RequestObse
         if seen.part is LoadPart.MEASURED and seen.outcome is RequestOutcome.OK
     ]
     if len(known) < LEAST_REQUESTS:
+        return False
+    if metric == "itl" and tokens_an_event(known) is not None:
         return False
     taken = _thinned(known, metric)
     figure = one_figure(samples_of(metric, taken), statistic, RESAMPLES)

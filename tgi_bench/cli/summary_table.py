@@ -19,7 +19,7 @@ from tgi_bench.cli.screen import fitting
 from tgi_bench.observation import Outcome, TrialEnd
 from tgi_bench.report.load_group import has_figures
 from tgi_bench.report.load_search import answer
-from tgi_bench.report.load_words import load_asked, load_planned
+from tgi_bench.report.load_words import load_asked, load_planned, unmeasurable
 
 _GAP = 2
 _LEFT = ("Deployment", "Outcome", "Load", "Model", "Task")
@@ -154,7 +154,7 @@ def _stage_cells(load: LoadSummary, stage: StageSummary, outcome: str) -> tuple[
         _rate(stage.output_tokens_per_s),
         _time(None if ttft is None else ttft.p50),
         _time(None if ttft is None else ttft.p99),
-        _time(None if itl is None else itl.p99),
+        unmeasurable("itl", stage) or _time(None if itl is None else itl.p99),
     )
 
 

@@ -50,6 +50,7 @@ LOAD_CSV_HEADERS = (
     "dropped",
     "scheduled_per_s",
     "cut_off",
+    "unmeasurable_tokens_per_event",
 )
 
 
@@ -85,6 +86,7 @@ def _rows(run: Run, load: LoadSummary) -> tuple[tuple[str, ...], ...]:
             *_distribution_cells(found),
             *_throughput_cells(summary),
             load.cut_off(summary),
+            _text(summary.itl_unmeasurable if metric == "itl" else None),
         )
         for summary in load.stages
         for metric, found in metrics(summary)
@@ -208,6 +210,7 @@ def _stage(trial: LoadTrial, summary: StageSummary) -> dict[str, Json]:
         "shared_reads": summary.shared_reads,
         "lengths": asdict(summary.lengths),
         "counted_by": list(summary.counted_by),
+        "itl_unmeasurable_tokens_per_event": summary.itl_unmeasurable,
         "drift": summary.drift,
         "prefix_suspicion": summary.prefix_suspicion,
         "reopening": None if summary.reopening is None else asdict(summary.reopening),

@@ -52,7 +52,7 @@ def against_throughput(run: Run) -> str:
                     _value(stage.requests_per_s),
                     _value(stage.output_tokens_per_s),
                     *_middle_and_tail(stage.ttft),
-                    *_middle_and_tail(stage.itl),
+                    *_middle_and_tail(stage.itl, words.unmeasurable("itl", stage)),
                     _middle_and_tail(stage.e2e)[0],
                 )
             )
@@ -67,9 +67,10 @@ def _value(figure: Figure | None) -> str:
     return UNDEFINED if figure is None else f"{figure.value:.2f}"
 
 
-def _middle_and_tail(found: LoadDistribution | None) -> tuple[str, str]:
+def _middle_and_tail(found: LoadDistribution | None, why: str = "") -> tuple[str, str]:
+    """why: in the place of a median that is undefined."""
     if found is None:
-        return UNDEFINED, UNDEFINED
+        return why or UNDEFINED, UNDEFINED
     return words.figure_ms(found.p50), words.figure_ms(found.p99)
 
 

@@ -52,7 +52,10 @@ def _slo_cells(trial: LoadTrial, stage: StageSummary) -> tuple[str, ...]:
     for slo, (value, passed) in zip(trial.slos, stage.slos_met, strict=True):
         if slo.metric != SUCCESS:
             figure = figure_of(stage, slo.metric)
-            text = words.slo_value(slo, value) if figure is None else words.interval_ms(figure)
+            why = words.unmeasurable(slo.metric.rpartition("_")[0], stage)
+            text = why or words.slo_value(slo, value)
+            if figure is not None:
+                text = words.interval_ms(figure)
         else:
             text = words.share(value)
             if value is not None and stage.requests:
@@ -85,7 +88,10 @@ def _all_met(trial: LoadTrial, stage: StageSummary) -> str:
     if False in found:
         return "no"
     if None in found:
-        return "no: too few samples"
+        unknown = [s for s, (_, met) in zip(trial.slos, stage.slos_met, strict=True) if met is None]
+        itl = all(slo.metric.startswith("itl_") for slo in unknown)
+        why = words.unmeasurable("itl", stage)
+        return f"no: ITL is {why}" if itl and why else "no: too few samples"
     behind = stage.stage.rate_per_s is not None and succeeded(stage) and not keeps_up(stage)
     return "no: answers fell behind" if behind else "no: requests failed"
 

@@ -24,17 +24,22 @@ def latency(trial: LoadTrial, rows: Sequence[Row]) -> Table:
     With intervals: mean, p50, p99, and whatever statistic an SLO or `until` decides by.
     """
     stages = [(row.asked, row.stage) for row in rows if row.stage is not None]
-    by_metric: dict[str, list[tuple[str, LoadDistribution | None]]] = {}
+    by_metric: dict[str, list[tuple[str, LoadDistribution | None, str]]] = {}
     for asked, stage in stages:
         for metric, found in words.metrics(stage):
-            by_metric.setdefault(metric, []).append((asked, found))
+            why = words.unmeasurable(metric, stage) or UNDEFINED
+            by_metric.setdefault(metric, []).append((asked, found, why))
     deciding = _deciding(trial)
     return _aligned(
         ("Metric", words.value_header(trial), *LATENCY_HEADERS),
         tuple(
-            (words.METRIC_NAMES[metric], asked, *_distribution(found, deciding.get(metric, ())))
+            (
+                words.METRIC_NAMES[metric],
+                asked,
+                *_distribution(found, why, deciding.get(metric, ())),
+            )
             for metric, values in by_metric.items()
-            for asked, found in values
+            for asked, found, why in values
         ),
         left=1,
     )
@@ -51,9 +56,10 @@ def _deciding(trial: LoadTrial) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def _distribution(found: LoadDistribution | None, deciding: Sequence[str]) -> Cells:
+def _distribution(found: LoadDistribution | None, why: str, deciding: Sequence[str]) -> Cells:
+    """why: in the place of a mean that is undefined."""
     if found is None:
-        return ("0", *[UNDEFINED] * (len(LATENCY_HEADERS) - 1))
+        return ("0", why, *[UNDEFINED] * (len(LATENCY_HEADERS) - 2))
     figures = (
         ("mean", found.mean),
         ("p50", found.p50),
@@ -122,6 +128,8 @@ def slo_cells(wanted: Sequence[Slo], stage: StageSummary) -> Cells:
     """ "312.00 ms, met" for each."""
     return tuple(
         words.slo_value(slo, value) + {True: ", met", False: ", not met", None: ""}[met]
+        if value is not None
+        else words.unmeasurable(slo.metric.rpartition("_")[0], stage) or UNDEFINED
         for slo, (value, met) in zip(wanted, stage.slos_met, strict=True)
     )
 

@@ -68,6 +68,13 @@ def metrics(stage: StageSummary) -> tuple[tuple[str, LoadDistribution | None], .
     return tuple(zip(METRICS, values, strict=True))
 
 
+def unmeasurable(metric: str, stage: StageSummary) -> str:
+    """Why a metric has no figure although there are answers; "" where that is not so."""
+    if metric != "itl" or stage.itl_unmeasurable is None:
+        return ""
+    return f"not measurable: {stage.itl_unmeasurable:.1f} tokens an event"
+
+
 def milliseconds(ns: float | None) -> str:
     """ "139.82 ms", "0.043 ms": a third decimal below 1 ms."""
     return UNDEFINED if ns is None else f"{ns / 1e6:.{_decimals(ns)}f} ms"

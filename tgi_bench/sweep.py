@@ -24,7 +24,15 @@ from tgi_bench.launch.questions import gauge_asker
 from tgi_bench.launch.secrets import Redactor, api_key_of
 from tgi_bench.load_observation import LoadStage, RequestObservation
 from tgi_bench.observation import Outcome, ServerFacts, StepObservation, TrialEnd
-from tgi_bench.plan.plan import AttachOptions, BatchTrial, Deployment, LauncherKind, LoadTrial, Plan
+from tgi_bench.plan.plan import (
+    AttachOptions,
+    BatchTrial,
+    Deployment,
+    Engine,
+    LauncherKind,
+    LoadTrial,
+    Plan,
+)
 from tgi_bench.plan.prompts import batch_prompts
 from tgi_bench.record.load_recording import LoadRecording
 from tgi_bench.record.store import RunStore
@@ -329,11 +337,11 @@ def _died(server: RunningServer, wait_s: float) -> bool:
 
 
 def _target(deployment: Deployment, server: RunningServer) -> LoadTarget:
-    """An endpoint of somebody else may be of any engine, whatever the experiment assumes."""
-    attached = deployment.launcher is LauncherKind.ATTACH
+    """One of somebody else may be of any engine, where the experiment names none but TGI."""
+    unknown = deployment.launcher is LauncherKind.ATTACH and deployment.engine is Engine.TGI
     return LoadTarget(
         url=server.endpoint.url,
-        engine="" if attached else deployment.engine.value,
+        engine="" if unknown else deployment.engine.value,
         model=deployment.model,
         api_key=api_key_of(deployment, os.environ),
         verify_tls=AttachOptions.verified(deployment.host),

@@ -169,6 +169,8 @@ def test_good_loads_fail_nothing() -> None:
         "prompts were not cached",
         "loads went on until their interval was narrow",
         "waiting for acknowledgements is at most 10% of TTFT",
+        "the server's count is that of the text that it sends",
+        "answers come from the model that was asked for",
     ]
 
 

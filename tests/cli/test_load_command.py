@@ -60,11 +60,12 @@ def test_everything_is_the_experiment_that_a_file_says() -> None:
         *("--until", "ttft_p99=2%", "--timeout", "30", "--api-key-env", "MY_KEY", "--seed", "7"),
         *("--workers", "2", "--max-in-flight", "100", "--no-stream", "--insecure", "--name", "n"),
         "--quickack",
+        *("--engine", "vllm"),
     )
     text = """
 experiment: n
 model: org/m
-server: {launcher: attach, url: "http://h:80", env: [MY_KEY], verify_tls: false}
+server: {launcher: attach, url: "http://h:80", env: [MY_KEY], verify_tls: false, engine: vllm}
 load:
   api: chat
   rate: [1, 2.5, 4]

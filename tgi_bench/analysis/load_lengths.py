@@ -9,10 +9,13 @@ import numpy as np
 from tgi_bench.analysis.gaps import Floats
 from tgi_bench.analysis.load_metrics import ttft_ns
 from tgi_bench.analysis.load_run import Lengths
-from tgi_bench.load_observation import RequestObservation
+from tgi_bench.load_observation import RequestObservation, TokenSource
 
 CACHED_SHARE = 0.1
 """Of a prompt: with less cached, as with a chat template's first words, it is not counted."""
+MORE_SHARE, MORE_TOKENS = 0.05, 2
+FEWER_SHARE, FEWER_TOKENS = 0.10, 4
+"""How many tokens more, or fewer, than its text has a server may count: both together."""
 LEAST_PROMPTS = 30
 WIDE_RATIO = 4
 WIDE_TOKENS = 500
@@ -41,7 +44,30 @@ def lengths(answered: Sequence[RequestObservation]) -> Lengths:
         cached=sum(1 for r in answered if _cached(r)),
         prompt_tokens=sum(r.prompt_tokens or 0 for r in said),
         output_tokens=sum(r.output_tokens for r in answered),
+        first_untold=sum(1 for r in answered if not r.first_told),
+        text_counted=sum(1 for r in answered if _counted_beside(r)),
+        text_differs=sum(1 for r in answered if _text_differs(r)),
+        spread=sum(1 for r in answered if not r.tokens_told),
     )
+
+
+def _text_differs(seen: RequestObservation) -> bool:
+    """Whether a server's count is another than that of its text, beyond what honest ones show.
+
+    A tokenizer reads a model's own text back within one token, whatever its length, and a server
+    counts the end of the sequence, which has no text. Text of random weights is read back as some
+    tokens more than were drawn: measured with a bytewise tokenizer, and a character that was cut
+    counted once, 1 of 2,000 answers of 8 to 512 tokens is beyond these limits.
+    """
+    text = seen.text_tokens
+    if text is None or not _counted_beside(seen):
+        return False
+    more, fewer = seen.output_tokens - text, text - seen.output_tokens
+    return more > MORE_SHARE * text + MORE_TOKENS or fewer > FEWER_SHARE * text + FEWER_TOKENS
+
+
+def _counted_beside(seen: RequestObservation) -> bool:
+    return seen.text_tokens is not None and seen.counted_by is not TokenSource.TOKENIZER
 
 
 def _ended_early(seen: RequestObservation) -> bool:

@@ -45,6 +45,9 @@ class Lengths:
     with a finish_reason other than length; short_or_long: any other difference.
     cached: requests of whose prompt the server said that more than a tenth was cached.
     prompt_tokens, output_tokens: sums of what was said and of what came.
+    first_untold: requests whose first token cannot be told. text_counted: those whose text a
+    tokenizer counted; text_differs: of them, those of which it found another number than the
+    server. spread: requests whose tokens are a sum that events do not account for one by one.
     """
 
     requests: int
@@ -55,6 +58,10 @@ class Lengths:
     cached: int
     prompt_tokens: int
     output_tokens: int
+    first_untold: int = 0
+    text_counted: int = 0
+    text_differs: int = 0
+    spread: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from tgi_bench.analysis.answer_checks import ANSWER_RULES
 from tgi_bench.analysis.client_checks import client_checks
 from tgi_bench.analysis.deciding import accepted, deciding
 from tgi_bench.analysis.load_metrics import (
@@ -65,7 +66,7 @@ def load_checks(
     searches = tuple(load for load in loads if load.trial.find is not None)
     return (
         apply(ANSWERED, rows),
-        *(apply(rule, taken) for rule in (*of_load, *of_answers)),
+        *(apply(rule, taken) for rule in (*of_load, *of_answers, *ANSWER_RULES)),
         *client_checks(deciding(rows), floors),
         *([_searches(searches)] if searches else []),
     )

@@ -30,6 +30,7 @@ _OPTION_OF = {
     "experiment": "--name",
     "model": "--model",
     "server.url": "URL",
+    "server.engine": "--engine",
     "server.env": "--api-key-env",
     "load.api": "--api",
     "load.workload.prompt_tokens": "--prompt-tokens",
@@ -102,6 +103,8 @@ def load_tree(options: LoadOptions) -> Tree:
         server["env"] = [options.api_key_env]
     if options.insecure:
         server["verify_tls"] = False
+    if options.engine is not None:
+        server["engine"] = options.engine
     return {
         "experiment": "load" if options.name is None else options.name,
         "model": ANY_MODEL if options.model is None else options.model,

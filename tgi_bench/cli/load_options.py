@@ -20,6 +20,7 @@ class LoadOptions:
     url: str
     api: str | None = None
     model: str | None = None
+    engine: str | None = None
     concurrency: tuple[str, ...] = ()
     rate: tuple[str, ...] = ()
     trace_speed: str | None = None
@@ -53,6 +54,11 @@ _OPTIONS = (
     click.argument("url"),
     click.option("--api", metavar="API", help="auto (the default), tgi, completions or chat."),
     click.option("--model", help="The name to send; by default what the server says."),
+    click.option(
+        "--engine",
+        metavar="ENGINE",
+        help="tgi, vllm, sglang or llamacpp, where asking the server does not tell.",
+    ),
     click.option(
         "--concurrency",
         "-c",

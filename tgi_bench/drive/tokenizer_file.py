@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 _FILE = "tokenizer.json"
+_CUT = "\ufffd"
 
 
 class TokenizerFile:
@@ -26,8 +27,14 @@ class TokenizerFile:
         self._tokenizer = _read(path)
 
     def count(self, text: str) -> int:
-        """Tokens of a generated text: none are added."""
-        return len(self._tokenizer.encode(text, add_special_tokens=False).ids)
+        """Tokens of a generated text: none are added.
+
+        A character that was cut in the middle comes as U+FFFD, which stands for one token and not
+        for the three that a bytewise tokenizer would make of it.
+        """
+        whole = text.replace(_CUT, "")
+        tokens = len(self._tokenizer.encode(whole, add_special_tokens=False).ids)
+        return tokens + len(text) - len(whole)
 
     def prompt_counts(self, texts: Sequence[str]) -> list[int]:
         """Tokens of each prompt, those that the tokenizer adds included."""

@@ -1,0 +1,94 @@
+"""Whether to believe what the answers of a load say of themselves: who answered, and how many
+tokens came when."""
+
+from __future__ import annotations
+
+from tgi_bench.analysis.load_rows import LoadRow
+from tgi_bench.analysis.rules import Rule, Seen
+
+MOST_UNTOLD = 0.01
+MOST_COUNTED_WRONG = 0.01
+_EACH_A_TOKEN = ("tgi", "vllm")
+"""Engines of which each event is a token, so that a sum of tokens is a number of events."""
+
+
+def _first_told(row: LoadRow) -> Seen | None:
+    lengths = row.stage.lengths
+    if not row.load.trial.stream or not lengths.requests:
+        return None
+    share = lengths.first_untold / lengths.requests
+    text = f"{lengths.first_untold} of {lengths.requests} begin with what may be a token or none"
+    return Seen(share > MOST_UNTOLD, share, text)
+
+
+def _counts(row: LoadRow) -> Seen | None:
+    """By a tokenizer; without one a sum that differs from the events is said, for it may be right:
+    vLLM joins tokens to one event where it is busy."""
+    lengths = row.stage.lengths
+    if lengths.text_counted:
+        share = lengths.text_differs / lengths.text_counted
+        text = f"{lengths.text_differs} of {lengths.text_counted} have another number in their text"
+        return Seen(share > MOST_COUNTED_WRONG, share, text)
+    engine = row.stage.stage.conditions.engine
+    if engine not in _EACH_A_TOKEN or not lengths.spread:
+        return None
+    share = lengths.spread / lengths.requests
+    text = (
+        f"{lengths.spread} of {lengths.requests} have more or fewer tokens than events, of which "
+        f"{engine} sends one a token; the tokenizer in load.tokenizer would tell which is right"
+    )
+    return Seen(False, share, text)
+
+
+def _model(row: LoadRow) -> Seen | None:
+    """A server's own name or path for the model is fine, whatever was asked for."""
+    said = row.stage.stage.conditions
+    if not said.answered_by:
+        return None
+    named = sum(count for _, count in said.answered_by)
+    strange = [(n, c) for n, c in said.answered_by if n not in (said.asked_model, *said.own_names)]
+    wanted = said.asked_model or "the server's own"
+    if strange:
+        count = sum(count for _, count in strange)
+        names = ", ".join(name for name, _ in strange)
+        text = f"{count} of {named} answers name {names}, where {wanted} was asked for"
+        return Seen(True, count / named, text, _OTHER_MODEL)
+    if len(said.answered_by) > 1 or said.two_models:
+        names = ", ".join(f"{name} ({count})" for name, count in said.answered_by)
+        text = f"answers name {names}, {said.two_models} of them two"
+        return Seen(True, 1 - said.answered_by[0][1] / named, text, _SEVERAL_MODELS)
+    return Seen(False, 0.0, f"{named} answers name {said.answered_by[0][0]}")
+
+
+_OTHER_MODEL = (
+    "name the model in `model` (`tgi-bench load`: --model) as the server calls it, and see where "
+    "it, or the proxy before it, sends requests for that name"
+)
+_SEVERAL_MODELS = (
+    "name one server's own address in server.url, or make the proxy there send every request to "
+    "one model: figures of several models are of none of them"
+)
+
+FIRST_TOLD = Rule(
+    "first tokens can be told",
+    _first_told,
+    "no streamed answer came",
+    "name the engine in server.engine where its events without text are tokens (vllm, sglang), or "
+    "have the server tell the tokens of each event (token ids, logprobs, continuous_usage_stats): "
+    "TTFT is that of the first text until then",
+)
+COUNTS = Rule(
+    "the server's count is that of the text that it sends",
+    _counts,
+    "no tokenizer in load.tokenizer counted the text beside it",
+    "see what the server counts: a usage that is filled up to what was asked, tokens that are not "
+    "sent, as hidden reasoning, or another model than the tokenizer's; rates and TPOT are of what "
+    "it counts",
+)
+MODEL = Rule(
+    "answers come from the model that was asked for",
+    _model,
+    "no answer names its model",
+    _OTHER_MODEL,
+)
+ANSWER_RULES = (FIRST_TOLD, COUNTS, MODEL)

@@ -111,6 +111,11 @@ def test_completions(abilities: Abilities, beside: dict[str, object]) -> None:
     assert body_of(chat) == {"messages": messages} | common | beside
 
 
+@pytest.mark.parametrize("spoken", [Spoken.COMPLETIONS, Spoken.CHAT])
+def test_no_model_is_named_where_none_is_known(spoken: Spoken) -> None:
+    assert "model" not in body_of(replace(able(spoken), model=""))
+
+
 def test_usage_is_asked_for_in_streams_alone() -> None:
     assert "stream_options" not in body_of(CHAT, options=replace(OPTIONS, stream=False))
 

@@ -171,6 +171,7 @@ def test_transformers_serve_refuses_what_it_does_not_know(models: str) -> None:
     )
     assert (able.engine, able.model) == ("", "")
     assert seen.identity.own_names == ("/data/tiny@main",)
+    assert not any("model" in keys for keys in posts(asked))  # "" is another name than its own
     assert len(posts(asked)) == 3  # ignore_eos and the cut at once, then min_tokens, then neither
     assert seen.identity.unlisted.startswith("/v1/models says no model: ")
 

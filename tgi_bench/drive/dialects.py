@@ -97,10 +97,10 @@ def body_bytes(ask: Ask, abilities: Abilities, options: AskOptions) -> bytes:
         case Spoken.TGI:
             body = _tgi(ask, abilities, options.sampling)
         case Spoken.COMPLETIONS:
-            body = {"model": abilities.model, "prompt": prompt_text(ask)}
+            body = _named(abilities) | {"prompt": prompt_text(ask)}
             body |= _openai(ask, abilities, options)
         case Spoken.CHAT:
-            body = {"model": abilities.model, "messages": _messages(ask)}
+            body = _named(abilities) | {"messages": _messages(ask)}
             body |= _openai(ask, abilities, options)
         case Spoken.AUTO:
             raise ValueError("the API must be found before it is spoken")
@@ -108,6 +108,11 @@ def body_bytes(ask: Ask, abilities: Abilities, options: AskOptions) -> bytes:
         return orjson.dumps(body)
     except orjson.JSONEncodeError as error:
         raise InputError(f"a prompt cannot be sent as JSON: {error}") from error
+
+
+def _named(abilities: Abilities) -> _Body:
+    """Nothing where no name is known: a server of one model needs none, and refuses ""."""
+    return {"model": abilities.model} if abilities.model else {}
 
 
 def prompt_text(ask: Ask) -> str:

@@ -90,7 +90,7 @@ def prepared(url: str, asked: LoadTrial, verify_tls: bool = True) -> Prepared:
         ),
         corpus=None,
         count_tokens=None,
-        fitted=lambda text, tokens: text,
+        fitted=lambda spec: spec.text,
         details=(),
     )
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import builtins
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import islice, takewhile
 from pathlib import Path
 from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from tests.drive.asks import GREEDY, able
@@ -19,6 +22,7 @@ from tgi_bench.drive.exact_prompts import Fitting, Source, fit, fitting
 from tgi_bench.drive.tokenizer_file import TokenizerFile
 from tgi_bench.drive.word_tokens import learn
 from tgi_bench.errors import InputError
+from tgi_bench.plan.corpus import Corpus, Entry
 from tgi_bench.plan.load_trial import (
     ClosedLoop,
     Extent,
@@ -27,10 +31,13 @@ from tgi_bench.plan.load_trial import (
     LoadTrial,
     SharedPrefix,
     Spoken,
+    Turns,
     Workload,
     WorkloadFile,
 )
 from tgi_bench.plan.prompts import WORDS
+from tgi_bench.plan.request_spec import RequestSpec
+from tgi_bench.plan.workload import requests
 
 TRIAL = LoadTrial(
     trial_id="d/load-c1",
@@ -95,6 +102,10 @@ def test_a_text_of_other_words_stays() -> None:
     assert words.count("") is None
 
 
+def spec(text: str, tokens: int | None, turn: int = 0, parts: tuple[int, ...] = ()) -> RequestSpec:
+    return RequestSpec(0, turn, text, (), tokens, 1, 0, None, parts)
+
+
 def seen_by(source: Source, beside: int, wrong: int = 0) -> object:
     numbers = iter((0, wrong))
     return lambda text: source.counts([text])[0] + beside + next(numbers)
@@ -108,14 +119,22 @@ def seen_by(source: Source, beside: int, wrong: int = 0) -> object:
             Spoken.CHAT,
             9,
             0,
-            "words counted by a table, 9 more added by the server; checked with the server",
+            "words counted by a table, 9 more added by the server, by its chat template; checked "
+            "with the server",
+        ),
+        (
+            Spoken.COMPLETIONS,
+            1,
+            0,
+            "words counted by a table, 1 more added by the server, as a BOS; checked with the "
+            "server",
         ),
         (
             Spoken.CHAT,
             9,
             1,
-            "not exact: words counted by a table, 9 more added by the server; the server saw 107 "
-            "tokens where 106 were expected",
+            "not exact: words counted by a table, 9 more added by the server, by its chat "
+            "template; the server saw 107 tokens where 106 were expected",
         ),
         (
             Spoken.COMPLETIONS,
@@ -130,8 +149,8 @@ def test_what_the_server_adds(spoken: Spoken, beside: int, wrong: int, how: str)
     made = fit(able(spoken), source, seen_by(source, beside, wrong))  # type: ignore[arg-type]
     assert (made.how, made.beside) == (how, beside)
     (text,) = texts(40, 1)
-    assert source.counts([made.fitted(text, 40)]) == [40 - beside]
-    assert made.fitted(text, None) == text
+    assert source.counts([made.fitted(spec(text, 40))]) == [40 - beside]
+    assert made.fitted(spec(text, None)) == text
 
 
 @pytest.mark.parametrize(
@@ -148,7 +167,7 @@ def test_a_server_that_does_not_say(spoken: Spoken, how: str) -> None:
 def test_nobody_counts() -> None:
     made = fit(able(Spoken.CHAT), None, lambda text: 1)
     assert made.how.startswith("not exact: a word for each token")
-    assert made.fitted("a b", 1) == "a b"
+    assert made.fitted(spec("a b", 1)) == "a b"
 
 
 def test_a_tokenizer_that_joins_words() -> None:
@@ -185,7 +204,83 @@ def test_with_a_server(engine: Engine, spoken: Spoken, how: str) -> None:
     if made.words is not None:
         for text in texts(32):
             added = engine.template if spoken is Spoken.CHAT else 0
-            assert engine.tokens(made.fitted(text, 32)) + added == 32
+            assert engine.tokens(made.fitted(spec(text, 32))) + added == 32
+
+
+def _shared(found: Sequence[str]) -> list[str]:
+    """The words that all begin with."""
+    columns = zip(*(text.split() for text in found), strict=False)
+    return [column[0] for column in takewhile(lambda column: len(set(column)) == 1, columns)]
+
+
+@given(
+    st.integers(1, 60),
+    st.integers(1, 60),
+    st.integers(0, 2),
+    st.integers(0, 3),
+    st.integers(0, 10**6),
+)
+def test_shared_heads_have_their_tokens(
+    shared: int, own: int, added: int, beside: int, seed: int
+) -> None:
+    """In tokens, whatever the words cost: of requests of one group, and no more of any two."""
+    costs = {word: 1 + (len(word) * seed) % 7 // 3 for word in WORDS} | {"time": 1, "year": 1}
+    source = counts_by(costs, [], added)
+    made = Fitting("", learn(source.counts), beside)
+    prompt = shared + own
+    asked = Workload(Fixed(prompt), Fixed(1), None, SharedPrefix(shared, 1), None, seed)
+    found = [made.fitted(one) for one in islice(requests(asked, "s", None), 3)]
+    least = max(costs.values()) + added + beside  # of a first word
+    if shared < least or own < least:
+        return
+    for text in found:
+        assert source.counts([text]) == [prompt - beside]
+    alike = _shared(found)
+    assert source.counts([" ".join(alike)]) == [shared - beside]
+
+
+@pytest.mark.parametrize("added", [0, 1])
+def test_each_turn_has_its_own_tokens(added: int) -> None:
+    source = counts_by(LONG, [], added)
+    made = Fitting("", learn(source.counts), 9)
+    for text in texts(40):
+        first, later = made.fitted(spec(text, 40)), made.fitted(spec(text, 40, turn=1))
+        assert source.counts([first]) == [40 - 9]  # the server adds the others
+        assert source.counts([later]) == [40 + added]  # nothing is added in the middle
+
+
+def test_blocks_of_a_trace_have_their_tokens() -> None:
+    source = counts_by(LONG, [])
+    made = Fitting("", learn(source.counts))
+    entry = Entry(prompt_tokens=1100, output_tokens=1, hash_ids=(7, 8, 9))
+    other = replace(entry, hash_ids=(7, 8, 5))
+    corpus = Corpus((entry, other), 0, "f")
+    asked = Workload(None, None, WorkloadFile("f", FileKind.MOONCAKE, False), None, None, 0)
+    one, two = (made.fitted(r) for r in islice(requests(asked, "s", corpus), 2))
+    assert source.counts([one, two]) == [1100, 1100]
+    alike = _shared([one, two])
+    assert source.counts([" ".join(alike)]) == [1024]
+
+
+def test_what_a_cut_leaves_of_heads_and_turns_is_said() -> None:
+    engine = Engine(owner="x", cuts=True, counts=False)
+    turns = replace(TRIAL, workload=replace(TRIAL.workload, turns=Turns(Fixed(2), 0)))
+    with serve(engine) as url:
+        found = find_out(url, "", Spoken.COMPLETIONS, None, Asking()).abilities
+        assert found.truncates
+        shared = fitting(url, found, Asking(), SHARED)
+        talked = fitting(url, found, Asking(), turns)
+    assert shared.how.startswith("not exact: cut by the server to the tokens asked, which takes")
+    assert talked.how.startswith("not exact: first prompts cut by the server")
+
+
+def test_turns_are_not_left_to_the_cut() -> None:
+    engine = Engine(cuts=True)
+    turns = replace(TRIAL, workload=replace(TRIAL.workload, turns=Turns(Fixed(2), 0)))
+    with serve(engine) as url:
+        found = find_out(url, "", Spoken.COMPLETIONS, None, Asking()).abilities
+        made = fitting(url, found, Asking(), turns)
+    assert made.words is not None
 
 
 def test_shared_heads_are_not_left_to_the_cut() -> None:

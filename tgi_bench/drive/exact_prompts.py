@@ -17,6 +17,7 @@ from tgi_bench.errors import InputError
 from tgi_bench.load_observation import RequestOutcome
 from tgi_bench.plan.load_trial import FileKind, LoadTrial, Spoken
 from tgi_bench.plan.prompts import batch_prompts
+from tgi_bench.plan.request_spec import RequestSpec
 from tgi_bench.plan.sampling import Sampling
 
 NOT_EXACT = "not exact: "
@@ -43,11 +44,20 @@ class Fitting:
     beside: int = 0
     count: Callable[[str], int] | None = None
 
-    def fitted(self, text: str, prompt_tokens: int | None) -> str:
-        """The text with that many tokens as the server sees it; as it is where None."""
-        if self.words is None or prompt_tokens is None:
-            return text
-        return self.words.fitted(text, prompt_tokens - self.beside)
+    def fitted(self, spec: RequestSpec) -> str:
+        """Its text with as many tokens as it asks for, where words are known and it asks.
+
+        Of a first prompt these are the tokens that the server sees, in each of its parts; of a
+        later turn they are the text's own, for the rest is the conversation's.
+        """
+        tokens = spec.prompt_tokens
+        if self.words is None or tokens is None:
+            return spec.text
+        if spec.turn:
+            return self.words.fitted(spec.text, tokens + self.words.added)
+        if spec.parts:
+            return self.words.fitted_in_parts(spec.text, spec.parts, self.beside)
+        return self.words.fitted(spec.text, tokens - self.beside)
 
 
 def fitting(url: str, abilities: Abilities, asking: Asking, trial: LoadTrial) -> Fitting:
@@ -55,7 +65,8 @@ def fitting(url: str, abilities: Abilities, asking: Asking, trial: LoadTrial) ->
     or the server does not answer.
 
     A server that cuts prompts makes them exact by itself. Words are counted all the same where a
-    file of the tokenizer is named, or where requests share heads, for what is cut is the head.
+    file of the tokenizer is named, where requests share heads, for what is cut is the head, and
+    for the later turns of conversations, which nothing is cut of.
     """
     file = None if trial.tokenizer is None else TokenizerFile(trial.tokenizer)
     count = None if file is None else file.count
@@ -72,9 +83,8 @@ def fitting(url: str, abilities: Abilities, asking: Asking, trial: LoadTrial) ->
             source = Source(asked, f"the server's {abilities.tokenize_path}")
         else:
             source = None
-        shared = trial.workload.shared_prefix is not None
-        if abilities.truncates and file is None and not (shared and source):
-            return Fitting("cut by the server to the tokens asked", count=count)
+        if abilities.truncates and file is None and not (_has_parts(trial) and source):
+            return Fitting(_cut_alone(trial), count=count)
         made = fit(abilities, source, lambda text: _seen(control, abilities, text))
     return replace(made, count=count)
 
@@ -111,15 +121,24 @@ def fit(abilities: Abilities, source: Source | None, seen: Seen) -> Fitting:
             why = "the server does not say what its chat template adds"
             return Fitting(f"{NOT_EXACT}{whom}, but {why}", words)
         return Fitting(f"{whom}; not checked, for the server does not say what it saw", words)
-    return _checked(words, whom, (first, first_seen), (second, seen(second)))
+    if abilities.spoken is Spoken.CHAT:
+        whose = "by its chat template"
+    else:
+        whose = "as a BOS" if first_seen - (words.count(first) or 0) == 1 else "as by a template"
+    return _checked(words, (whom, whose), (first, first_seen), (second, seen(second)))
 
 
 def _checked(
-    words: WordTokens, whom: str, first: tuple[str, int], second: tuple[str, int | None]
+    words: WordTokens,
+    named: tuple[str, str],
+    first: tuple[str, int],
+    second: tuple[str, int | None],
 ) -> Fitting:
+    """named: who counted the words, and whose the tokens may be that the server adds."""
+    whom, whose = named
     beside = first[1] - (words.count(first[0]) or 0)
     expected = (words.count(second[0]) or 0) + beside
-    added = f", {beside} more added by the server" if beside else ""
+    added = f", {beside} more added by the server, {whose}" if beside > 0 else ""
     if second[1] != expected:
         why = f"the server saw {second[1]} tokens where {expected} were expected"
         return Fitting(f"{NOT_EXACT}{whom}{added}; {why}", words, beside)
@@ -140,6 +159,23 @@ def _checks(abilities: Abilities, words: WordTokens) -> tuple[str, str]:
         words.fitted(text, tokens) for text, tokens in zip(texts, lengths, strict=True)
     )
     return first, second
+
+
+def _has_parts(trial: LoadTrial) -> bool:
+    """Whether more than the length of a whole prompt is asked for."""
+    workload = trial.workload
+    blocks = workload.file is not None and workload.file.kind is FileKind.MOONCAKE
+    return workload.shared_prefix is not None or workload.turns is not None or blocks
+
+
+def _cut_alone(trial: LoadTrial) -> str:
+    """What a server's cutting gives where nobody counts words."""
+    cut = "cut by the server to the tokens asked"
+    if not _has_parts(trial):
+        return cut
+    if trial.workload.turns is not None and trial.workload.shared_prefix is None:
+        return f"{NOT_EXACT}first prompts {cut}; later turns have a word for each token"
+    return f"{NOT_EXACT}{cut}, which takes from the heads that are to be shared"
 
 
 def _has_lengths(trial: LoadTrial) -> bool:

@@ -16,6 +16,7 @@ from tgi_bench.plan.plan import ANY_MODEL
 
 if TYPE_CHECKING:
     from tgi_bench.plan.corpus import Corpus
+    from tgi_bench.plan.request_spec import RequestSpec
 
 Details = tuple[tuple[str, str], ...]
 
@@ -38,8 +39,9 @@ class LoadTarget:
 class Prepared:
     """One trial, ready to be sent as often as it must be.
 
-    count_tokens: of a text, by a tokenizer file; None where there is none. fitted: a prompt's
-    text with exactly that many tokens, as far as it can be known. details: what was found.
+    count_tokens: of a text, by a tokenizer file; None where there is none. fitted: a request's
+    text with exactly as many tokens as it asks for, as far as it can be known. details: what was
+    found.
     conditions: what is known of the server before its first answer, for a stage's record.
     """
 
@@ -52,7 +54,7 @@ class Prepared:
     abilities: Abilities
     corpus: Corpus | None
     count_tokens: Callable[[str], int] | None
-    fitted: Callable[[str, int | None], str]
+    fitted: Callable[[RequestSpec], str]
     details: Details
     conditions: StageConditions = field(default_factory=StageConditions)
 

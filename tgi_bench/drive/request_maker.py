@@ -25,7 +25,7 @@ class RequestMaker:
         """What a request adds to a conversation: its text as long as it must be, or a file's."""
         if spec.messages:
             return spec.messages
-        return (("user", self._prepared.fitted(spec.text, spec.prompt_tokens)),)
+        return (("user", self._prepared.fitted(spec)),)
 
     def make(self, number: int, spec: RequestSpec, messages: History) -> tuple[Ask, bytes]:
         """The request that sends these messages, the last of them the new one.

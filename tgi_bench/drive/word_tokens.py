@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, cycle, islice
@@ -34,6 +35,13 @@ class WordTokens:
         except (KeyError, IndexError):
             return None
 
+    @property
+    def added(self) -> int:
+        """What is added to every prompt, as most words tell: more tokens alone than after a
+        space."""
+        more = Counter(self.head[word] - self.mid[word] for word in self.head)
+        return more.most_common(1)[0][0]
+
     def fitted(self, text: str, tokens: int) -> str:
         """The text's first words, and fillers where the next word is too long, of that many
         tokens in all.
@@ -48,6 +56,33 @@ class WordTokens:
         kept = max(1, bisect_right(reached, tokens))
         missing = max(0, tokens - reached[kept - 1]) if self.fillers else 0
         return " ".join([*words[:kept], *islice(cycle(self.fillers), missing)])
+
+    def fitted_in_parts(self, text: str, parts: Sequence[int], beside: int) -> str:
+        """The text's parts, of so many words each, every one with as many tokens; the first has
+        `beside` less, which the server adds.
+
+        As `fitted` otherwise. Where the first part's own first word is too long, the last part is
+        shorter by that, so that the whole has its length.
+        """
+        words = text.split()
+        if any(word not in self.mid for word in words):
+            return text
+        first = self.fitted(" ".join(words[: parts[0]]), parts[0] - beside)
+        made, place = first.split(), parts[0]
+        sizes = list(parts[1:])
+        if sizes:
+            sizes[-1] -= (self.count(first) or 0) - (parts[0] - beside)
+        for size, tokens in zip(parts[1:], sizes, strict=True):
+            made += self._in_the_middle(words[place : place + size], tokens)
+            place += size
+        return " ".join(made)
+
+    def _in_the_middle(self, words: Sequence[str], tokens: int) -> list[str]:
+        """Of words after a space, so many tokens."""
+        reached = [0, *accumulate(self.mid[word] for word in words)]
+        kept = max(0, bisect_right(reached, tokens) - 1)
+        missing = max(0, tokens - reached[kept]) if self.fillers else 0
+        return [*words[:kept], *islice(cycle(self.fillers), missing)]
 
 
 def learn(counts: Counts) -> WordTokens:

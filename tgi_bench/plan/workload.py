@@ -77,15 +77,17 @@ class _Source:
         for conversation, amount in enumerate(self._turn_counts(turns)):
             for turn in range(amount):
                 tokens = next(self._prompts)
+                text, parts = self._text(tokens, turn)
                 yield RequestSpec(
                     conversation=conversation,
                     turn=turn,
-                    text=self._text(tokens, turn),
+                    text=text,
                     messages=(),
                     prompt_tokens=tokens,
                     output_tokens=self._output(None),
                     think_ns=think_ns if turn else 0,
                     at_ns=None,
+                    parts=parts,
                 )
 
     def of_corpus(self, corpus: Corpus, once: bool) -> Iterator[RequestSpec]:
@@ -112,8 +114,9 @@ class _Source:
     def _of_entry(self, entry: Entry, place: tuple[int, bool], said: int | None) -> RequestSpec:
         conversation, once = place
         text = entry.text
+        parts: tuple[int, ...] = ()
         if entry.prompt_tokens is not None:
-            text = (
+            text, parts = (
                 self._of_blocks(entry.hash_ids, entry.prompt_tokens)
                 if entry.hash_ids
                 else self._text(entry.prompt_tokens, turn=0)
@@ -127,6 +130,7 @@ class _Source:
             output_tokens=self._output(said),
             think_ns=0,
             at_ns=entry.at_ns if once else None,
+            parts=parts,
         )
 
     def _later(
@@ -160,30 +164,37 @@ class _Source:
             return next(self._outputs)
         return OUTPUT_TOKENS if said is None else said
 
-    def _text(self, tokens: int, turn: int) -> str:
-        """A text of its own, after the prefix of its group where turns begin with one."""
+    def _text(self, tokens: int, turn: int) -> tuple[str, tuple[int, ...]]:
+        """A text of its own, after the prefix of its group where turns begin with one; its parts,
+        where that is so."""
         shared = self._workload.shared_prefix
         number = next(self._numbers)
         if shared is None or turn > 0:
-            return self._texts.text(number, tokens)
+            return self._texts.text(number, tokens), ()
         # A file's lengths may be shorter than the prefix: the last word stays the request's own.
         prefix = min(shared.tokens, tokens - 1)
         own = self._texts.text(number, tokens - prefix)
-        return f"{self._prefix(shared, prefix)} {own}" if prefix else own
+        if not prefix:
+            return own, ()
+        return f"{self._prefix(shared, prefix)} {own}", (prefix, tokens - prefix)
 
     def _prefix(self, shared: SharedPrefix, words: int) -> str:
         # Requests count up from 0: what they share is numbered below it.
         return self._texts.text(-1 - below(self._group, shared.groups), words)
 
-    def _of_blocks(self, hash_ids: tuple[int, ...], tokens: int) -> str:
-        """One id is one block of text; what the ids do not reach is the request's own."""
+    def _of_blocks(self, hash_ids: tuple[int, ...], tokens: int) -> tuple[str, tuple[int, ...]]:
+        """One id is one block of text, and a part; what the ids do not reach is the request's
+        own."""
         parts = []
+        sizes = []
         left = tokens
         for hash_id in hash_ids:
             words = min(left, MOONCAKE_BLOCK_TOKENS)
             if words > 0:
                 parts.append(self._texts.text(-1 - hash_id, words))
+                sizes.append(words)
                 left -= words
         if left > 0:
             parts.append(self._texts.text(next(self._numbers), left))
-        return " ".join(parts)
+            sizes.append(left)
+        return " ".join(parts), tuple(sizes)

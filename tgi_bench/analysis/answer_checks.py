@@ -1,15 +1,43 @@
-"""Whether to believe what the answers of a load say of themselves: who answered, and how many
-tokens came when."""
+"""Whether to believe what the answers of a load say of themselves: who answered, how many tokens
+they have against those asked, and when these came."""
 
 from __future__ import annotations
 
 from tgi_bench.analysis.load_rows import LoadRow
 from tgi_bench.analysis.rules import Rule, Seen
 
+MOST_EARLY = 0.05
+MOST_WRONG = 0.01
 MOST_UNTOLD = 0.01
 MOST_COUNTED_WRONG = 0.01
 _EACH_A_TOKEN = ("tgi", "vllm")
 """Engines of which each event is a token, so that a sum of tokens is a number of events."""
+
+
+def _early(row: LoadRow) -> Seen | None:
+    lengths = row.stage.lengths
+    if not lengths.requests:
+        return None
+    share = lengths.early / lengths.requests
+    return Seen(share > MOST_EARLY, share, f"{lengths.early} of {lengths.requests}")
+
+
+def _outputs(row: LoadRow) -> Seen | None:
+    lengths = row.stage.lengths
+    if not lengths.requests:
+        return None
+    share = lengths.short_or_long / lengths.requests
+    text = f"{lengths.short_or_long} of {lengths.requests} are longer or shorter for no reason said"
+    return Seen(share > MOST_WRONG, share, text)
+
+
+def _prompts(row: LoadRow) -> Seen | None:
+    lengths = row.stage.lengths
+    if not lengths.prompts_said:
+        return None
+    share = lengths.wrong_prompts / lengths.prompts_said
+    text = f"{lengths.wrong_prompts} of {lengths.prompts_said} have another"
+    return Seen(share > MOST_WRONG, share, text)
 
 
 def _first_told(row: LoadRow) -> Seen | None:
@@ -69,6 +97,27 @@ _SEVERAL_MODELS = (
     "one model: figures of several models are of none of them"
 )
 
+EARLY = Rule(
+    f"at most {MOST_EARLY:.0%} of the answers ended early",
+    _early,
+    "no answer was as long as asked or shorter",
+    "use a server and load.api that go on to the asked length (ignore_eos or min_tokens), or lower "
+    "load.workload.output_tokens; E2E and throughput are of the tokens that came",
+)
+OUTPUTS = Rule(
+    "outputs have the asked length",
+    _outputs,
+    "no answer came",
+    "let tokens be counted by the server or by load.tokenizer, and keep prompt and output within "
+    "the server's max_total_tokens",
+)
+PROMPTS = Rule(
+    "prompts of loads have the asked length",
+    _prompts,
+    "no server told how many tokens a prompt had",
+    "name the model's tokenizer in load.tokenizer, and keep load.workload.prompt_tokens within "
+    "max_input_tokens; a chat template adds its own tokens: load.api: completions does not",
+)
 FIRST_TOLD = Rule(
     "first tokens can be told",
     _first_told,
@@ -91,4 +140,5 @@ MODEL = Rule(
     "no answer names its model",
     _OTHER_MODEL,
 )
+LENGTH_RULES = (EARLY, OUTPUTS, PROMPTS)
 ANSWER_RULES = (FIRST_TOLD, COUNTS, MODEL)

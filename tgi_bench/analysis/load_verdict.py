@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tgi_bench.analysis.answer_checks import ANSWER_RULES
+from tgi_bench.analysis.answer_checks import ANSWER_RULES, LENGTH_RULES
 from tgi_bench.analysis.client_checks import client_checks
 from tgi_bench.analysis.deciding import accepted, deciding
 from tgi_bench.analysis.load_metrics import (
@@ -30,8 +30,6 @@ _RATE_DEVIATIONS = 4
 MOST_FAILED = 0.001
 MOST_CUT_OFF = 0.005
 """Half of what p99 leaves above it: those that were cut off are the longest ones."""
-MOST_EARLY = 0.05
-MOST_WRONG = 0.01
 MOST_CACHED = 0.01
 LEAST_CORRELATION = 0.2
 QUIET_CONCURRENCY = 2.0
@@ -62,11 +60,11 @@ def load_checks(
     rows = load_rows(loads)
     taken = accepted(rows)
     of_load = (CONCURRENCY, RATE, DROPPED, FAILED, CUT_OFF)
-    of_answers = (EARLY, OUTPUTS, PROMPTS, CACHED, DRIFT, SAMPLES, NARROW, UNTIL)
+    of_answers = (CACHED, DRIFT, SAMPLES, NARROW, UNTIL)
     searches = tuple(load for load in loads if load.trial.find is not None)
     return (
         apply(ANSWERED, rows),
-        *(apply(rule, taken) for rule in (*of_load, *of_answers, *ANSWER_RULES)),
+        *(apply(rule, taken) for rule in (*of_load, *LENGTH_RULES, *of_answers, *ANSWER_RULES)),
         *client_checks(deciding(rows), floors),
         *([_searches(searches)] if searches else []),
     )
@@ -154,32 +152,6 @@ def _cut_off(row: LoadRow) -> Seen | None:
     if not measured:
         return None
     return Seen(count > MOST_CUT_OFF * measured, count / measured, f"{count} of {measured}")
-
-
-def _early(row: LoadRow) -> Seen | None:
-    lengths = row.stage.lengths
-    if not lengths.requests:
-        return None
-    share = lengths.early / lengths.requests
-    return Seen(share > MOST_EARLY, share, f"{lengths.early} of {lengths.requests}")
-
-
-def _outputs(row: LoadRow) -> Seen | None:
-    lengths = row.stage.lengths
-    if not lengths.requests:
-        return None
-    share = lengths.short_or_long / lengths.requests
-    text = f"{lengths.short_or_long} of {lengths.requests} are longer or shorter for no reason said"
-    return Seen(share > MOST_WRONG, share, text)
-
-
-def _prompts(row: LoadRow) -> Seen | None:
-    lengths = row.stage.lengths
-    if not lengths.prompts_said:
-        return None
-    share = lengths.wrong_prompts / lengths.prompts_said
-    text = f"{lengths.wrong_prompts} of {lengths.prompts_said} have another"
-    return Seen(share > MOST_WRONG, share, text)
 
 
 def _cached(row: LoadRow) -> Seen | None:
@@ -330,27 +302,6 @@ CUT_OFF = Rule(
     _cut_off,
     "no request was sent",
     "raise load.cooldown above the longest E2E",
-)
-EARLY = Rule(
-    f"at most {MOST_EARLY:.0%} of the answers ended early",
-    _early,
-    "no answer was as long as asked or shorter",
-    "use a server and load.api that go on to the asked length (ignore_eos or min_tokens), or lower "
-    "load.workload.output_tokens; E2E and throughput are of the tokens that came",
-)
-OUTPUTS = Rule(
-    "outputs have the asked length",
-    _outputs,
-    "no answer came",
-    "let tokens be counted by the server or by load.tokenizer, and keep prompt and output within "
-    "the server's max_total_tokens",
-)
-PROMPTS = Rule(
-    "prompts of loads have the asked length",
-    _prompts,
-    "no server told how many tokens a prompt had",
-    "name the model's tokenizer in load.tokenizer, and keep load.workload.prompt_tokens within "
-    "max_input_tokens; a chat template adds its own tokens: load.api: completions does not",
 )
 CACHED = Rule(
     "prompts were not cached",

@@ -192,6 +192,7 @@ class StageConditions:
     own_names: what the server calls its models: in its list of them, of itself, in the answer to
     the question before the load. versions: what it states of itself, each with where.
     small_writes: None where nothing was streamed, or there was nothing to compare.
+    words_by: who counted the words of prompts, "tokenizer" or "server"; "" where nobody did.
     """
 
     answered_by: tuple[tuple[str, int], ...] = ()
@@ -203,6 +204,7 @@ class StageConditions:
     asked_model: str = ""
     own_names: tuple[str, ...] = ()
     versions: tuple[tuple[str, str], ...] = ()
+    words_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.analysis.load_samples import CLOSED, MS, STAGE, S, lane
-from tgi_bench.analysis.answer_checks import COUNTS, FIRST_TOLD, MODEL
+from tgi_bench.analysis.answer_checks import COUNTS, FIRST_TOLD, MODEL, OUTPUTS, PROMPTS
 from tgi_bench.analysis.load_rows import LoadRow, load_rows
 from tgi_bench.analysis.load_run import LoadSummary
 from tgi_bench.analysis.load_summary import summarise_stage
@@ -145,3 +145,42 @@ def test_who_answered(
 
 def test_answers_that_name_no_model() -> None:
     assert checked(MODEL, seen(), replace(ASKED, answered_by=())).status is CheckStatus.NOT_CHECKED
+
+
+@pytest.mark.parametrize(
+    ("told", "words_by", "tokenizer", "remedy"),
+    [
+        (50, "", None, "it cuts longer prompts"),
+        (50, "server", None, "it cuts longer prompts"),
+        (74, "tokenizer", "tokenizer.json", "it cuts longer prompts"),
+        (76, "tokenizer", "tokenizer.json", "the served model's own tokenizer"),
+        (109, "server", None, "load.api: completions"),
+        (131, "", None, "name the model's tokenizer in load.tokenizer"),
+    ],
+)
+def test_prompts_of_another_length(
+    told: int, words_by: str, tokenizer: str | None, remedy: str
+) -> None:
+    """A tokenizer is named only where it mends it."""
+    every = seen(prompt_tokens=told)
+    conditions = replace(ASKED, words_by=words_by)
+    found = checked(PROMPTS, every, conditions, replace(CLOSED, tokenizer=tokenizer))
+    assert found.status is CheckStatus.FAILED
+    assert f"5 of 200 have another, together {told}% of the tokens asked" in found.finding
+    assert remedy in found.remedy
+    assert ("model's tokenizer in load.tokenizer" in found.remedy) is (told == 131)
+
+
+@pytest.mark.parametrize(
+    ("counted_by", "remedy"),
+    [(TokenSource.EVENTS, "load.tokenizer"), (TokenSource.SERVER, "max_total_tokens")],
+)
+def test_outputs_of_another_length(counted_by: TokenSource, remedy: str) -> None:
+    every = [
+        replace(one, output_tokens=9, output_tokens_asked=8, counted_by=counted_by)
+        for one in seen()
+    ]
+    found = checked(OUTPUTS, every)
+    assert found.status is CheckStatus.FAILED
+    assert remedy in found.remedy
+    assert ("load.tokenizer" in found.remedy) is (counted_by is TokenSource.EVENTS)

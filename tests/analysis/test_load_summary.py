@@ -230,6 +230,7 @@ def test_lengths_are_of_measured_requests_that_ended_well() -> None:
     found = summarise_stage(CLOSED, STAGE, seen).lengths
     assert found.requests == 9
     assert (found.prompts_said, found.wrong_prompts, found.prompt_tokens) == (8, 1, 799)
+    assert found.prompts_off == 0.99
     assert (found.early, found.short_or_long) == (1, 3)
     assert found.cached == 2
     assert found.output_tokens == 11

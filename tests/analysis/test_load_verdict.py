@@ -216,7 +216,7 @@ CASES = [
     ),
     Case("cut off", outcomes(ok=199, cut_off=1), outcomes(ok=198, cut_off=2), "load.cooldown"),
     Case("ended early", lengths(early=10), lengths(early=11), "ignore_eos"),
-    Case("outputs have", lengths(short_or_long=2), lengths(short_or_long=3), "load.tokenizer"),
+    Case("outputs have", lengths(short_or_long=2), lengths(short_or_long=3), "max_total_tokens"),
     Case("prompts of", lengths(wrong_prompts=2), lengths(wrong_prompts=3), "load.tokenizer"),
     Case("not cached", lengths(cached=2), lengths(cached=3), "workload.seed"),
     Case(

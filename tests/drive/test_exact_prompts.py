@@ -200,6 +200,7 @@ def test_with_a_server(engine: Engine, spoken: Spoken, how: str) -> None:
         found = find_out(url, "", spoken, None, Asking()).abilities
         made = fitting(url, found, Asking(), TRIAL)
     assert made.how.startswith(how)
+    assert made.words_by == ("server" if made.words is not None else "")
     assert made.count is None
     if made.words is not None:
         for text in texts(32):
@@ -289,6 +290,7 @@ def test_shared_heads_are_not_left_to_the_cut() -> None:
         found = find_out(url, "", Spoken.COMPLETIONS, None, Asking()).abilities
         made = fitting(url, found, Asking(), SHARED)
     assert made.how == "words counted by the server's /tokenize; checked with the server"
+    assert made.words_by == "server"
 
 
 @pytest.mark.parametrize("kind", [FileKind.JSONL, FileKind.SHAREGPT])
@@ -336,6 +338,7 @@ def test_a_load_with_a_tokenizer_file(tokenizer_file: Path) -> None:
     assert made.how.startswith("not exact: words counted by the tokenizer of ")
     assert made.count is not None
     assert made.count("way day") == 2
+    assert made.words_by == "tokenizer"
 
 
 def test_no_tokenizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 
 from tgi_bench.analysis.load_rows import LoadRow
 from tgi_bench.analysis.rules import Rule, Seen
+from tgi_bench.load_observation import TokenSource
 
 MOST_EARLY = 0.05
 MOST_WRONG = 0.01
+CUT_PROMPTS = 0.75
+"""Prompts of less than this share of the tokens asked were cut, not counted otherwise."""
 MOST_UNTOLD = 0.01
 MOST_COUNTED_WRONG = 0.01
 _EACH_A_TOKEN = ("tgi", "vllm")
@@ -28,7 +31,8 @@ def _outputs(row: LoadRow) -> Seen | None:
         return None
     share = lengths.short_or_long / lengths.requests
     text = f"{lengths.short_or_long} of {lengths.requests} are longer or shorter for no reason said"
-    return Seen(share > MOST_WRONG, share, text)
+    events = TokenSource.EVENTS.value in row.stage.counted_by
+    return Seen(share > MOST_WRONG, share, text, _COUNT_OUTPUTS if events else "")
 
 
 def _prompts(row: LoadRow) -> Seen | None:
@@ -37,7 +41,19 @@ def _prompts(row: LoadRow) -> Seen | None:
         return None
     share = lengths.wrong_prompts / lengths.prompts_said
     text = f"{lengths.wrong_prompts} of {lengths.prompts_said} have another"
-    return Seen(share > MOST_WRONG, share, text)
+    if lengths.prompts_off is not None:
+        text += f", together {lengths.prompts_off:.0%} of the tokens asked"
+    return Seen(share > MOST_WRONG, share, text, _prompts_remedy(row))
+
+
+def _prompts_remedy(row: LoadRow) -> str:
+    """What is much shorter was cut; else nobody counted words, or not as the server does."""
+    off, counted = row.stage.lengths.prompts_off, row.stage.stage.conditions.words_by
+    if off is not None and off < CUT_PROMPTS:
+        return _CUT
+    if row.load.trial.tokenizer is not None:
+        return _NOT_ITS_TOKENIZER
+    return _OTHER_TEMPLATE if counted else ""
 
 
 def _first_told(row: LoadRow) -> Seen | None:
@@ -97,6 +113,22 @@ _SEVERAL_MODELS = (
     "one model: figures of several models are of none of them"
 )
 
+_COUNT_OUTPUTS = (
+    "let tokens be counted by the model's tokenizer in load.tokenizer: the server tells no count, "
+    "and an event may have more tokens than one"
+)
+_CUT = (
+    "keep load.workload.prompt_tokens within what the server takes (TGI: --max-input-tokens; "
+    "llama.cpp: --ctx-size, shared by its slots): it cuts longer prompts"
+)
+_NOT_ITS_TOKENIZER = (
+    "name the served model's own tokenizer in load.tokenizer: the server counts other tokens"
+)
+_OTHER_TEMPLATE = (
+    "use load.api: completions, to which no chat template adds tokens: the server counted the "
+    "words itself, and sees another number in a prompt"
+)
+
 EARLY = Rule(
     f"at most {MOST_EARLY:.0%} of the answers ended early",
     _early,
@@ -108,15 +140,14 @@ OUTPUTS = Rule(
     "outputs have the asked length",
     _outputs,
     "no answer came",
-    "let tokens be counted by the server or by load.tokenizer, and keep prompt and output within "
-    "the server's max_total_tokens",
+    "keep prompt and output together within the server's limit (max_total_tokens, --ctx-size, "
+    "--max-model-len), and see in its log why it ended answers",
 )
 PROMPTS = Rule(
     "prompts of loads have the asked length",
     _prompts,
     "no server told how many tokens a prompt had",
-    "name the model's tokenizer in load.tokenizer, and keep load.workload.prompt_tokens within "
-    "max_input_tokens; a chat template adds its own tokens: load.api: completions does not",
+    "name the model's tokenizer in load.tokenizer: nobody counted the words of the prompts",
 )
 FIRST_TOLD = Rule(
     "first tokens can be told",

@@ -30,15 +30,17 @@ def lengths(answered: Sequence[RequestObservation]) -> Lengths:
         for r in answered
         if r.output_tokens_asked is not None and r.output_tokens != r.output_tokens_asked
     ]
+    wrong = [
+        (r.prompt_tokens or 0, r.prompt_tokens_asked)
+        for r in said
+        if r.prompt_tokens_asked is not None and r.prompt_tokens != r.prompt_tokens_asked
+    ]
+    asked = sum(tokens for _, tokens in wrong)
     early = sum(1 for r in short if _ended_early(r))
     return Lengths(
         requests=len(answered),
         prompts_said=len(said),
-        wrong_prompts=sum(
-            1
-            for r in said
-            if r.prompt_tokens_asked is not None and r.prompt_tokens != r.prompt_tokens_asked
-        ),
+        wrong_prompts=len(wrong),
         early=early,
         short_or_long=len(short) - early,
         cached=sum(1 for r in answered if _cached(r)),
@@ -48,6 +50,7 @@ def lengths(answered: Sequence[RequestObservation]) -> Lengths:
         text_counted=sum(1 for r in answered if _counted_beside(r)),
         text_differs=sum(1 for r in answered if _text_differs(r)),
         spread=sum(1 for r in answered if not r.tokens_told),
+        prompts_off=sum(tokens for tokens, _ in wrong) / asked if asked else None,
     )
 
 

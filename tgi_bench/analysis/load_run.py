@@ -41,7 +41,8 @@ class LoadDistribution:
 class Lengths:
     """Tokens of requests against those asked; counts are of measured requests with outcome OK.
 
-    wrong_prompts: prompt_tokens said and other than asked. early: fewer new tokens than asked
+    wrong_prompts: prompt_tokens said and other than asked; prompts_off: what these have of the
+    tokens asked, 1.0 as many; None where there are none. early: fewer new tokens than asked
     with a finish_reason other than length; short_or_long: any other difference.
     cached: requests of whose prompt the server said that more than a tenth was cached.
     prompt_tokens, output_tokens: sums of what was said and of what came.
@@ -62,6 +63,7 @@ class Lengths:
     text_counted: int = 0
     text_differs: int = 0
     spread: int = 0
+    prompts_off: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,12 +37,14 @@ class Fitting:
 
     words: None where texts are sent as they are. beside: tokens that the server adds, as of a
     chat template. count: of a generated text, by the tokenizer file; None where there is none.
+    words_by: as StageConditions has it.
     """
 
     how: str
     words: WordTokens | None = None
     beside: int = 0
     count: Callable[[str], int] | None = None
+    words_by: str = ""
 
     def fitted(self, spec: RequestSpec) -> str:
         """Its text with as many tokens as it asks for, where words are known and it asks.
@@ -86,7 +88,8 @@ def fitting(url: str, abilities: Abilities, asking: Asking, trial: LoadTrial) ->
         if abilities.truncates and file is None and not (_has_parts(trial) and source):
             return Fitting(_cut_alone(trial), count=count)
         made = fit(abilities, source, lambda text: _seen(control, abilities, text))
-    return replace(made, count=count)
+    counted = ("server" if file is None else "tokenizer") if made.words is not None else ""
+    return replace(made, count=count, words_by=counted)
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,6 +107,7 @@ def prepare(target: LoadTarget, trial: LoadTrial, control: bool = True) -> Prepa
             asked_model=abilities.model,
             own_names=identity.own_names,
             versions=identity.versions,
+            words_by=fit.words_by,
         ),
     )
     if not control:

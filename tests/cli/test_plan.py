@@ -156,6 +156,19 @@ def test_files_that_a_load_needs(
     assert said.count("\n") == 1
 
 
+def test_a_tokenizer_may_be_a_models_folder(tgi_bench: CommandLine, tmp_path: Path) -> None:
+    text = (
+        "experiment: e\nmodel: m\nserver: {launcher: attach, url: 'http://h:1'}\n"
+        f"load: {{concurrency: 8, tokenizer: {tmp_path}}}\n"
+    )
+    file = tmp_path / "e.yaml"
+    file.write_text(text, encoding="utf-8")
+    missing = f"tgi-bench: {tmp_path}/tokenizer.json: no such tokenizer file (load.tokenizer)"
+    assert tgi_bench.refused("plan", file).startswith(missing)
+    (tmp_path / "tokenizer.json").write_text("{}", encoding="utf-8")
+    assert "1 deployment, 1 load" in loads(tgi_bench, tmp_path, text)
+
+
 @pytest.mark.parametrize("width", [80, 119, 120, 400])
 def test_no_word_of_a_load_is_cropped(
     tgi_bench: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: int

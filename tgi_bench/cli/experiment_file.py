@@ -44,12 +44,17 @@ def require_files(plan: Plan) -> None:
         if trial.workload.file is not None:
             _require_file(trial.workload.file.path, "workload", "load.workload.file.path")
         if trial.tokenizer is not None:
-            _require_file(trial.tokenizer, "tokenizer", "load.tokenizer")
+            _require_file(_in_folder(trial.tokenizer), "tokenizer", "load.tokenizer")
     from tgi_bench.plan.task_trial import SummarizeTask
 
     for task in plan.task_trials:
         if isinstance(task.task, SummarizeTask) and task.task.file is not None:
             _require_file(task.task.file, "document", "summarize.file")
+
+
+def _in_folder(tokenizer: str) -> str:
+    """The file that is read of a folder."""
+    return f"{tokenizer}/tokenizer.json" if Path(tokenizer).is_dir() else tokenizer
 
 
 def _require_file(path: str, what: str, key: str) -> None:

@@ -116,7 +116,9 @@ _OPTIONS = (
         metavar="NAME",
         help="Name of the environment variable that holds the server's API key.",
     ),
-    click.option("--tokenizer", metavar="PATH", help="A tokenizers file, to count tokens with."),
+    click.option(
+        "--tokenizer", metavar="PATH", help="A tokenizer.json, or its folder, to count tokens with."
+    ),
     click.option("--seed", metavar="N", help="Of prompts, lengths and gaps: 0 by default."),
     click.option("--workers", metavar="N", help="Processes that send; as many as needed."),
     click.option("--max-in-flight", metavar="N", help="Most requests of an open loop at once."),

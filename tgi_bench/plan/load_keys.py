@@ -326,7 +326,7 @@ class LoadKeys(Section):
     workers: Annotated[int, Field(ge=1, le=MOST_WORKERS)] | None = None
     """Processes that send; as many as the load needs by default."""
     tokenizer: Annotated[str, Field(min_length=1, max_length=4096)] | None = None
-    """Path of a `tokenizers` file, which counts tokens where the server does not."""
+    """Path of a tokenizer.json, or of its folder, which counts tokens beside the server."""
     quickack: bool = False
     """Acknowledge each read at once: for a server that holds small pieces back until then."""
     sampling: SamplingKeys = Field(default_factory=SamplingKeys)

@@ -16,8 +16,8 @@ from text_generation import Client  # type: ignore[import-untyped]
 
 from tests.drive.asks import GREEDY
 from tests.server.router import serving
+from tests.server.router.real_ranks import FLASH, PADDED, real
 from tests.server.router.scripted_shard import Script
-from tests.server.router.test_real_shards import FLASH, PADDED, real
 from tgi_bench.drive.abilities import Asking, find_out
 from tgi_bench.drive.answer import Answer
 from tgi_bench.drive.answer_reading import read_answer

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from openai import OpenAI
+from openai.types import CompletionUsage
 from text_generation import Client  # type: ignore[import-untyped]
 
 from tests.drive.asks import GREEDY
@@ -123,11 +124,9 @@ def of_completions(url: str, stream: bool) -> View:
                 stream_options={"include_usage": True},
             )
         )
-    usage = chunks[-1].usage
-    assert usage is not None
     choices = [chunk.choices[0] for chunk in chunks if chunk.choices]
     text = "".join(choice.text for choice in choices)
-    return View(usage.completion_tokens, text, choices[-1].finish_reason, usage.prompt_tokens)
+    return streamed(chunks[-1].usage, len(choices), text, choices[-1].finish_reason)
 
 
 def of_chat(url: str, stream: bool) -> View:
@@ -157,11 +156,18 @@ def of_chat(url: str, stream: bool) -> View:
                 stream_options={"include_usage": True},
             )
         )
-    usage = chunks[-1].usage
-    assert usage is not None
     choices = [chunk.choices[0] for chunk in chunks if chunk.choices]
     text = "".join(choice.delta.content or "" for choice in choices)
-    return View(usage.completion_tokens, text, choices[-1].finish_reason, usage.prompt_tokens)
+    return streamed(chunks[-1].usage, len(choices), text, choices[-1].finish_reason)
+
+
+def streamed(
+    usage: CompletionUsage | None, events: int, text: str, finish_reason: str | None
+) -> View:
+    """Without usage, as before 2.3.0, each event is a token."""
+    if usage is None:
+        return View(events, text, finish_reason or None)
+    return View(usage.completion_tokens, text, finish_reason, usage.prompt_tokens)
 
 
 def without_prompt(seen: View) -> View:

@@ -111,8 +111,29 @@ class Behaviour:
 
     @property
     def openai_says_stop(self) -> bool:
-        """The OpenAI routes call an end of sequence "stop" instead of "eos_token"."""
+        """The OpenAI routes call an end of sequence "stop" instead of "eos_token", but not in
+        streams of completions."""
+        return self.version >= (2, 3, 0)
+
+    @property
+    def chat_has_its_object(self) -> bool:
+        """`object` of chat is "chat.completion", or its chunk; "text_completion" before."""
         return self.version >= (2, 1, 0)
+
+    @property
+    def openai_streams_say_done(self) -> bool:
+        """Streams of the OpenAI routes end with [DONE]."""
+        return self.version >= (2, 2, 0)
+
+    @property
+    def openai_streams_tell_usage(self) -> bool:
+        """Chat chunks have `usage`; the last one of a completion has it, and why it ended."""
+        return self.version >= (2, 3, 0)
+
+    @property
+    def chat_tokenize_route(self) -> bool:
+        """POST /chat_tokenize."""
+        return self.version >= (2, 2, 0)
 
     @property
     def always_tells_prefill(self) -> bool:
@@ -120,19 +141,29 @@ class Behaviour:
         return self.version < (3, 0, 0)
 
     @property
-    def chat_stream_errors_are_objects(self) -> bool:
-        """Errors of a chat stream as {"error": {"message", "http_status_code"}}."""
+    def openai_stream_errors_are_objects(self) -> bool:
+        """Errors of the OpenAI routes' streams as {"error": {"message", "http_status_code"}}."""
         return self.version >= (2, 4, 1)
 
     @property
     def info_names_limits(self) -> bool:
         """/info carries max_batch_total_tokens and its like."""
-        return self.version < (2, 3, 1)
+        return self.version < (2, 3, 0)
 
     @property
     def says_max_input_tokens(self) -> bool:
-        """`max_input_tokens` is the name of what was `max_input_length`."""
-        return self.version >= (2, 0, 0)
+        """`max_input_tokens` is /info's name of what was `max_input_length`."""
+        return self.version >= (2, 1, 0)
+
+    @property
+    def info_names_client_batch(self) -> bool:
+        """/info carries max_client_batch_size."""
+        return self.version >= (2, 0, 1)
+
+    @property
+    def info_names_router(self) -> bool:
+        """/info carries router."""
+        return self.version >= (2, 0, 3)
 
     @property
     def total_tokens_metric(self) -> bool:
@@ -147,6 +178,11 @@ class Behaviour:
         if self.version < (1, 3, 4):
             return None
         return 100 if self.version < (3, 0, 0) else None
+
+    @property
+    def most_new_tokens_said(self) -> int | None:
+        """The most that a refusal says were asked for. None: as many as were."""
+        return 1024 if self.version >= (3, 0, 0) else None
 
     @property
     def filters_batches(self) -> bool:

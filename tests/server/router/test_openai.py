@@ -17,12 +17,15 @@ MESSAGES = [{"role": "user", "content": "a b"}]
 CHAT_TOKENS = 6
 
 
-def events(served: Served, path: str, body: dict[str, object]) -> list[Any]:
-    """A stream's events; [DONE] must be the last and is left out."""
+def events(
+    served: Served, path: str, body: dict[str, object], version: Version = (3, 3, 7)
+) -> list[Any]:
+    """A stream's events; [DONE] must be the last where this version has it, and is left out."""
     response = served.post(path, body | {"stream": True})
     assert response.status_code == 200
     found = [line.removeprefix("data:").strip() for line in response.text.split("\n\n") if line]
-    assert found.pop() == "[DONE]"
+    if version >= (2, 2, 0):
+        assert found.pop() == "[DONE]"
     return [json.loads(event) for event in found]
 
 
@@ -135,12 +138,38 @@ def test_completions_of_several_prompts() -> None:
         assert [choice["finish_reason"] for choice in choices] == ["", "length"]
 
 
-def test_completions_usage() -> None:
-    body = {"prompt": "a", "max_tokens": 2, "stream_options": {"include_usage": True}}
-    with serve() as served:
-        found = events(served, "/v1/completions", body)
-    assert found[-1]["choices"] == []
-    assert found[-1]["usage"]["completion_tokens"] == 2
+@pytest.mark.parametrize("asked", [False, True])
+@pytest.mark.parametrize("version", [(2, 0, 4), (2, 2, 0), (2, 3, 0)])
+def test_completions_usage(version: Version, asked: bool) -> None:
+    """From 2.3.0 the last event of each prompt says why it ended and has usage, asked or not."""
+    body: dict[str, object] = {"prompt": "a", "max_tokens": 2}
+    body["stream_options"] = {"include_usage": asked}
+    with serve(version, Script(finish=FinishReason.EOS_TOKEN)) as served:
+        first, last = events(served, "/v1/completions", body, version)
+    assert "usage" not in first
+    assert first["choices"][0]["finish_reason"] == ""
+    if version < (2, 3, 0):
+        assert "usage" not in last
+        assert last["choices"][0]["finish_reason"] == ""
+    else:
+        assert last["usage"] == {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}
+        assert last["choices"][0]["finish_reason"] == "eos_token"
+
+
+@pytest.mark.parametrize(
+    ("version", "whole", "chunk"),
+    [
+        ((2, 0, 4), "text_completion", "text_completion"),
+        ((2, 1, 0), "chat.completion", "chat.completion.chunk"),
+    ],
+)
+def test_what_a_chat_calls_itself(version: Version, whole: str, chunk: str) -> None:
+    body: dict[str, object] = {"messages": MESSAGES, "max_tokens": 1}
+    with serve(version) as served:
+        assert served.post("/v1/chat/completions", body).json()["object"] == whole
+        (event,) = events(served, "/v1/chat/completions", body, version)
+    assert event["object"] == chunk
+    assert "usage" not in event
 
 
 @pytest.mark.parametrize(
@@ -178,19 +207,18 @@ def test_errors_in_a_stream(version: Version, an_object: bool) -> None:
     sentence = "Input validation error: `max_new_tokens` must be strictly positive"
     plain = {"error": sentence, "error_type": "validation"}
     with serve(version) as served:
-        (event,) = events(served, "/v1/chat/completions", body)
-        assert event == (
-            {"error": {"message": sentence, "http_status_code": 422}} if an_object else plain
-        )
+        said = {"error": {"message": sentence, "http_status_code": 422}} if an_object else plain
+        assert events(served, "/v1/chat/completions", body, version) == [said]
         prompt: dict[str, object] = {"prompt": "a", "max_tokens": 0}
-        assert events(served, "/v1/completions", prompt) == [plain]
+        assert events(served, "/v1/completions", prompt, version) == [said]
 
 
 @pytest.mark.parametrize(
     ("version", "finish", "said"),
     [
         ((3, 3, 7), FinishReason.EOS_TOKEN, "stop"),
-        ((2, 0, 4), FinishReason.EOS_TOKEN, "eos_token"),
+        ((2, 2, 0), FinishReason.EOS_TOKEN, "eos_token"),
+        ((2, 3, 0), FinishReason.EOS_TOKEN, "stop"),
         ((3, 3, 7), FinishReason.STOP_SEQUENCE, "stop_sequence"),
     ],
 )

@@ -100,13 +100,19 @@ def test_silence_is_kept_alive_by_comments(version: Version, comment: str) -> No
         ((1, 4, 5), {"/tokenize", "/v1/chat/completions", "/v1/completions"}),
         (
             (3, 3, 7),
-            {"/tokenize", "/v1/chat/completions", "/v1/completions", "/v1/models"},
+            {
+                "/chat_tokenize",
+                "/tokenize",
+                "/v1/chat/completions",
+                "/v1/completions",
+                "/v1/models",
+            },
         ),
     ],
 )
 def test_a_version_has_its_routes(version: Version, present: set[str]) -> None:
     with serve(version) as served:
-        for path in ("/tokenize", "/v1/chat/completions", "/v1/completions"):
+        for path in ("/chat_tokenize", "/tokenize", "/v1/chat/completions", "/v1/completions"):
             assert (served.post(path, {}).status_code != 404) is (path in present)
         assert (served.get("/v1/models").status_code == 200) is ("/v1/models" in present)
         for path in ("/", "/health", "/ping"):
@@ -132,7 +138,10 @@ def test_headers_of_generate(version: Version, counted: bool) -> None:
     ("version", "has", "lacks"),
     [
         ((0, 9, 4), {"max_input_length", "max_batch_total_tokens"}, {"max_input_tokens"}),
-        ((2, 0, 4), {"max_input_tokens", "model_dtype"}, {"max_input_length"}),
+        ((2, 0, 0), {"max_input_length", "model_dtype"}, {"max_client_batch_size", "router"}),
+        ((2, 0, 4), {"max_input_length", "model_dtype", "router"}, {"max_input_tokens"}),
+        ((2, 1, 0), {"max_input_tokens", "model_dtype"}, {"max_input_length"}),
+        ((2, 3, 0), {"max_input_tokens"}, {"model_dtype", "max_batch_total_tokens"}),
         ((3, 3, 7), {"max_input_tokens", "router"}, {"model_dtype", "max_batch_total_tokens"}),
     ],
 )

@@ -15,7 +15,7 @@ from tgi_bench.server.behaviour import Behaviour
 from tgi_bench.server.config import EngineConfig, ServerConfig
 from tgi_bench.server.log import ROUTER, Log
 from tgi_bench.server.router.batcher import Batcher
-from tgi_bench.server.router.deployment import Deployment
+from tgi_bench.server.router.deployment import Deployment, json_answer
 from tgi_bench.server.router.failure import BodyError, RequestError, ShardCallError
 from tgi_bench.server.router.generate_routes import GenerateRoutes
 from tgi_bench.server.router.inference import Inference
@@ -140,6 +140,7 @@ def application(deployment: Deployment) -> web.Application:
         client_max_size=config.limits.payload_limit_bytes,
         middlewares=[_authorized(config.api_key), _failures],
     )
+    app.on_response_prepare.append(_own_headers)
     server = ServerRoutes(deployment)
     generate = GenerateRoutes(deployment)
     openai = OpenAiRoutes(deployment)
@@ -152,6 +153,8 @@ def application(deployment: Deployment) -> web.Application:
     app.router.add_post("/generate_stream", generate.generate_stream)
     if behaviour.tokenize_route:
         app.router.add_post("/tokenize", generate.tokenize)
+    if behaviour.chat_tokenize_route:
+        app.router.add_post("/chat_tokenize", generate.chat_tokenize)
     if behaviour.chat_route:
         app.router.add_post("/v1/chat/completions", openai.chat)
     if behaviour.completions_route:
@@ -161,15 +164,28 @@ def application(deployment: Deployment) -> web.Application:
     return app
 
 
+async def _own_headers(_: web.Request, response: web.StreamResponse) -> None:
+    """Those that TGI's web framework adds to every answer; it does not name itself."""
+    response.headers.pop("Server", None)
+    response.headers["access-control-allow-origin"] = "*"
+    response.headers["vary"] = (
+        "origin, access-control-request-method, access-control-request-headers"
+    )
+
+
 @web.middleware
 async def _failures(request: web.Request, handler: Handler) -> web.StreamResponse:
     """A failure before the first byte of an answer, as its status and body."""
     try:
         return await handler(request)
     except RequestError as failure:
-        return web.json_response(failure.body, status=failure.kind.value.status)
+        return json_answer(failure.body, status=failure.kind.value.status)
     except BodyError as error:
         return web.Response(status=error.status, text=str(error))
+    except web.HTTPException as error:
+        # No such route, or not by this method: TGI's web framework says no word.
+        allowed = {name: value for name, value in error.headers.items() if name == "Allow"}
+        return web.Response(status=error.status, headers=allowed)
 
 
 def _authorized(api_key: str | None) -> Middleware:

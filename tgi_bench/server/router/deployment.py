@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from aiohttp import web
@@ -39,6 +41,16 @@ class Deployment:
     def fingerprint(self) -> str:
         """system_fingerprint of the OpenAI routes."""
         return f"{self.config.version_text}-{self.config.engine.engine}"
+
+
+def json_answer(
+    value: object, status: int = 200, headers: Mapping[str, str] | None = None
+) -> web.Response:
+    """A whole answer, as TGI's web framework writes it."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return web.Response(
+        body=text.encode(), status=status, headers=headers, content_type="application/json"
+    )
 
 
 async def read_body(request: web.Request) -> Fields:

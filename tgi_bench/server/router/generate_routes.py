@@ -1,4 +1,4 @@
-"""POST /, /generate, /generate_stream and /tokenize."""
+"""POST /, /generate, /generate_stream, /tokenize and /chat_tokenize."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from contextlib import aclosing
 
 from aiohttp import web
 
-from tgi_bench.server.router.deployment import Deployment, read_body
+from tgi_bench.server.router.deployment import Deployment, json_answer, read_body
 from tgi_bench.server.router.details import headers, stream_event, whole_answer
 from tgi_bench.server.router.failure import RequestError, invalid
+from tgi_bench.server.router.openai_requests import read_chat
 from tgi_bench.server.router.sse import EventWriter
 from tgi_bench.server.router.validation import GenerateRequest, read_generate
 
@@ -26,13 +27,13 @@ class GenerateRoutes:
         if body.flag("stream"):
             return await self._stream(request, asked)
         answer, told = await self._whole(asked)
-        return web.json_response([answer], headers=told)
+        return json_answer([answer], headers=told)
 
     async def generate(self, request: web.Request) -> web.StreamResponse:
         """POST /generate."""
         asked = read_generate(await read_body(request), self._at.behaviour)
         answer, told = await self._whole(asked)
-        return web.json_response(answer, headers=told)
+        return json_answer(answer, headers=told)
 
     async def generate_stream(self, request: web.Request) -> web.StreamResponse:
         """POST /generate_stream."""
@@ -44,12 +45,19 @@ class GenerateRoutes:
         inputs = (await read_body(request)).required_text("inputs")
         if not inputs:
             raise invalid("`inputs` cannot be empty")
-        return web.json_response(
-            [
-                {"id": span.id, "text": span.text, "start": span.start, "stop": span.stop}
-                for span in self._at.tokenizer.encode(inputs)
-            ]
-        )
+        return json_answer(self._spans(inputs))
+
+    async def chat_tokenize(self, request: web.Request) -> web.StreamResponse:
+        """POST /chat_tokenize: the templated text of a chat request and its tokens."""
+        asked = read_chat(await read_body(request), self._at.behaviour)
+        text = asked.prompts[0].inputs
+        return json_answer({"tokenize_response": self._spans(text), "templated_text": text})
+
+    def _spans(self, text: str) -> list[dict[str, object]]:
+        return [
+            {"id": span.id, "text": span.text, "start": span.start, "stop": span.stop}
+            for span in self._at.tokenizer.encode(text)
+        ]
 
     async def _whole(self, asked: GenerateRequest) -> tuple[dict[str, object], dict[str, str]]:
         best, others = await self._at.inference.generate(asked)

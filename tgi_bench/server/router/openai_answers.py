@@ -13,6 +13,8 @@ from tgi_bench.server.router.openai_requests import OpenAiRequest
 from tgi_bench.server.router.waiting import NewToken
 from tgi_bench.wire.messages import FinishReason, Token
 
+_COMPLETION = "text_completion"
+
 
 @dataclass(slots=True)
 class Usage:
@@ -53,7 +55,7 @@ class Answers:
             }
             for index, sequence in enumerate(sequences)
         ]
-        return self._whole("text_completion", choices, sequences)
+        return self._whole(_COMPLETION, choices, sequences)
 
     def chat(self, sequence: Sequence) -> dict[str, object]:
         """A whole answer of /v1/chat/completions."""
@@ -64,18 +66,21 @@ class Answers:
             "logprobs": self._logprobs(zip(sequence.tokens, alternatives, strict=True)),
             "finish_reason": self._reason(sequence.end.finish_reason),
         }
-        return self._whole("chat.completion", [choice], (sequence,))
+        kind = "chat.completion" if self.behaviour.chat_has_its_object else _COMPLETION
+        return self._whole(kind, [choice], (sequence,))
 
-    def completion_chunk(self, index: int, new: NewToken) -> dict[str, object]:
-        """One token of /v1/completions. index: which prompt."""
-        reason = "" if new.end is None else self._reason(new.end.finish_reason)
+    def completion_chunk(self, index: int, new: NewToken, usage: Usage) -> dict[str, object]:
+        """One token of /v1/completions. index: which prompt. usage: of that prompt so far, which
+        the last token tells, asked for or not, with the reason, where this version does."""
+        last = new.end is not None and self.behaviour.openai_streams_tell_usage
         choice = {
             "index": index,
             "text": new.token.text,
             "logprobs": None,
-            "finish_reason": reason,
+            "finish_reason": finish_reason(new.end.finish_reason) if new.end and last else "",
         }
-        return self._chunk("text_completion", [choice])
+        chunk = self._chunk(_COMPLETION, [choice])
+        return {**chunk, "usage": usage.json} if last else chunk
 
     def chat_chunk(self, new: NewToken) -> dict[str, object]:
         """One token of /v1/chat/completions: every delta names the role, as TGI's do."""
@@ -85,11 +90,16 @@ class Answers:
             "logprobs": self._logprobs(((new.token, new.top_tokens),)),
             "finish_reason": None if new.end is None else self._reason(new.end.finish_reason),
         }
-        return self._chunk("chat.completion.chunk", [choice])
+        chunk = self._chunk(self._chat_kind, [choice])
+        return {**chunk, "usage": None} if self.behaviour.openai_streams_tell_usage else chunk
 
-    def usage_chunk(self, kind: str, usage: Usage) -> dict[str, object]:
-        """The last chunk where include_usage asks for it: no choices."""
-        return {**self._chunk(kind, []), "usage": usage.json}
+    def usage_chunk(self, usage: Usage) -> dict[str, object]:
+        """The last chunk of a chat where include_usage asks for it: no choices."""
+        return {**self._chunk(self._chat_kind, []), "usage": usage.json}
+
+    @property
+    def _chat_kind(self) -> str:
+        return "chat.completion.chunk" if self.behaviour.chat_has_its_object else _COMPLETION
 
     def _whole(
         self, kind: str, choices: list[dict[str, object]], sequences: tuple[Sequence, ...]
@@ -108,7 +118,6 @@ class Answers:
             "model": self.model,
             "system_fingerprint": self.fingerprint,
             "choices": choices,
-            "usage": None,
         }
 
     def _reason(self, reason: FinishReason) -> str:

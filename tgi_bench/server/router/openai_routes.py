@@ -7,7 +7,7 @@ from contextlib import aclosing
 
 from aiohttp import web
 
-from tgi_bench.server.router.deployment import Deployment, read_body
+from tgi_bench.server.router.deployment import Deployment, json_answer, read_body
 from tgi_bench.server.router.details import headers
 from tgi_bench.server.router.failure import RequestError
 from tgi_bench.server.router.inference import Sequence
@@ -34,7 +34,7 @@ class OpenAiRoutes:
         if asked.stream:
             return await self._stream_chat(request, asked, answers)
         sequence, _ = await self._at.inference.generate(asked.prompts[0])
-        return web.json_response(
+        return json_answer(
             answers.chat(sequence),
             headers=self._headers(asked.prompts[0], sequence),
         )
@@ -48,10 +48,9 @@ class OpenAiRoutes:
             return await self._stream_completions(request, asked, answers)
         sequences = await self._whole(asked.prompts)
         slowest = max(sequences, key=lambda sequence: sequence.timing.total_ns)
-        return web.json_response(
-            answers.completion(sequences),
-            headers=self._headers(asked.prompts[0], slowest),
-        )
+        told = self._headers(asked.prompts[0], slowest)
+        del told["x-compute-time"]  # TGI sums it up and forgets to say it
+        return json_answer(answers.completion(sequences), headers=told)
 
     def _headers(self, prompt: GenerateRequest, sequence: Sequence) -> dict[str, str]:
         at = self._at
@@ -61,7 +60,7 @@ class OpenAiRoutes:
         """GET /v1/models: the one model."""
         model = self._at.config.engine.model_id
         entry = {"id": model, "object": "model", "created": 0, "owned_by": model}
-        return web.json_response({"object": "list", "data": [entry]})
+        return json_answer({"object": "list", "data": [entry]})
 
     def _answers(self, asked: OpenAiRequest) -> Answers:
         return Answers(
@@ -94,16 +93,20 @@ class OpenAiRoutes:
                     async for new in writer.patient(events):
                         usage.completion_tokens += 1
                         await writer.json((answers.chat_chunk(new),))
-            if asked.include_usage:
-                await writer.json((answers.usage_chunk("chat.completion.chunk", usage),))
+            if asked.include_usage and self._at.behaviour.openai_streams_tell_usage:
+                await writer.json((answers.usage_chunk(usage),))
         except RequestError as failure:
-            await writer.json((self._chat_failure(failure),))
-        await writer.text("[DONE]")
+            await writer.json((self._failure(failure),))
+        return await self._done(writer)
+
+    async def _done(self, writer: EventWriter) -> web.StreamResponse:
+        if self._at.behaviour.openai_streams_say_done:
+            await writer.text("[DONE]")
         return await writer.close()
 
-    def _chat_failure(self, failure: RequestError) -> dict[str, object]:
+    def _failure(self, failure: RequestError) -> dict[str, object]:
         """The status is 422 whatever the cause, as TGI's is."""
-        if self._at.behaviour.chat_stream_errors_are_objects:
+        if self._at.behaviour.openai_stream_errors_are_objects:
             return {"error": {"message": str(failure), "http_status_code": 422}}
         return failure.body
 
@@ -113,18 +116,18 @@ class OpenAiRoutes:
         """Events of several prompts are mixed; `index` says whose each is."""
         characters = sum(len(prompt.inputs) for prompt in asked.prompts)
         writer = await EventWriter.open(request, self._at.framing, characters)
-        usage = Usage()
 
         async def one(index: int, prompt: GenerateRequest) -> None:
+            usage = Usage()
             try:
                 with self._at.inference.open_stream(prompt) as stream:
-                    usage.prompt_tokens += stream.input_tokens
+                    usage.prompt_tokens = stream.input_tokens
                     async with aclosing(stream.events) as events:
                         async for new in writer.patient(events):
                             usage.completion_tokens += 1
-                            await writer.json((answers.completion_chunk(index, new),))
+                            await writer.json((answers.completion_chunk(index, new, usage),))
             except RequestError as failure:
-                await writer.json((failure.body,))
+                await writer.json((self._failure(failure),))
             except ConnectionResetError:
                 # The client has left: the next write below says so to the web framework.
                 return
@@ -132,7 +135,4 @@ class OpenAiRoutes:
         async with asyncio.TaskGroup() as group:
             for index, prompt in enumerate(asked.prompts):
                 group.create_task(one(index, prompt))
-        if asked.include_usage:
-            await writer.json((answers.usage_chunk("text_completion", usage),))
-        await writer.text("[DONE]")
-        return await writer.close()
+        return await self._done(writer)

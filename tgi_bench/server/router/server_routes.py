@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from tgi_bench.server.router.deployment import Deployment
+from tgi_bench.server.router.deployment import Deployment, json_answer
 from tgi_bench.server.router.failure import Kind, RequestError, ShardCallError
 
 
@@ -26,12 +26,12 @@ class ServerRoutes:
         """GET /metrics; `name[]`, as Prometheus' clients have it, asks for single ones."""
         return web.Response(
             body=self._at.metrics.render(request.query.getall("name[]", [])),
-            headers={"content-type": "text/plain; version=0.0.4; charset=utf-8"},
+            headers={"content-type": "text/plain; charset=utf-8"},
         )
 
     async def info(self, request: web.Request) -> web.StreamResponse:
         """GET /info."""
-        return web.json_response(server_info(self._at))
+        return json_answer(server_info(self._at))
 
 
 def server_info(at: Deployment) -> dict[str, object]:
@@ -66,9 +66,8 @@ def server_info(at: Deployment) -> dict[str, object]:
             "max_waiting_tokens": limits.max_waiting_tokens,
             "max_batch_size": limits.max_batch_size,
         }
-    else:
-        told |= {
-            "max_client_batch_size": limits.max_client_batch_size,
-            "router": at.config.engine.engine,
-        }
+    if at.behaviour.info_names_client_batch:
+        told["max_client_batch_size"] = limits.max_client_batch_size
+    if at.behaviour.info_names_router:
+        told["router"] = at.config.engine.engine
     return told

@@ -177,9 +177,11 @@ class Validator:
             # again; here all its room is set aside at once.
             new = max(total - inputs, 0)
         if inputs + new > total:
+            most = self.behaviour.most_new_tokens_said
+            said = new if most is None else min(new, most)
             raise invalid(
                 f"`inputs` tokens + `max_new_tokens` must be <= {total}. "
-                f"Given: {inputs} `inputs` tokens and {new} `max_new_tokens`"
+                f"Given: {inputs} `inputs` tokens and {said} `max_new_tokens`"
             )
         if inputs > self.limits.max_input_tokens or not new:
             raise invalid(

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from tests.server.router.serving import LIMITS, config, until
+from tgi_bench.estimate.constants import UNCALIBRATED, Constants
 from tgi_bench.server import shard
 from tgi_bench.server.config import EngineConfig, RouterLimits, ServerConfig, Version
 from tgi_bench.server.log import Log
@@ -47,6 +48,7 @@ def real(
     limits: RouterLimits = LIMITS,
     api_key: str | None = None,
     num_shard: int = 2,
+    constants: Constants = UNCALIBRATED,
 ) -> Iterator[Running]:
     """Rank processes and a router in a thread. Of limits, the warm-up finds the batch's."""
     limits = replace(limits, max_batch_total_tokens=None)
@@ -54,7 +56,9 @@ def real(
         told = replace(
             config(version, limits, f"{folder}/s"),
             api_key=api_key,
-            engine=EngineConfig("simulated", "A100-40GB-SXM", model, num_shard, None, None, 1.0),
+            engine=EngineConfig(
+                "simulated", "A100-40GB-SXM", model, num_shard, None, None, 1.0, constants
+            ),
         )
         context = multiprocessing.get_context("spawn")
         ranks = [context.Process(target=run_rank, args=(told, rank)) for rank in range(num_shard)]

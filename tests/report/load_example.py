@@ -143,6 +143,13 @@ def stage(
         dialect="tgi",
         client=client(),
         details=TRUNCATED,
+        conditions=StageConditions(
+            answered_by=(("bigscience/bloomz-7b1", requests - errors),),
+            engine="tgi",
+            asked_model="tgi",
+            own_names=("bigscience/bloomz-7b1",),
+            versions=(("/info version", "3.3.7"),),
+        ),
     )
     answered = requests - errors
     e2e_ms = ttft_ms + 127 * 20
@@ -219,7 +226,8 @@ def _closed_and_open(server: str) -> tuple[LoadSummary, ...]:
         extent=Extent(None, None, 0, 0, 0, 0, None),
     )
     refused = stage(closed[1], 64, 1400, 180)
-    conditions = StageConditions(
+    conditions = replace(
+        refused.stage.conditions,
         waits=Waits(312, 4_100 * MS, 640 * MS),
         small_writes=SmallWrites(3, 43_900_000, 4_100_000, 42_800_000, 43_100_000, True),
     )

@@ -13,7 +13,7 @@ from tgi_bench.analysis.load_run import (
     StageSummary,
 )
 from tgi_bench.analysis.run import Run
-from tgi_bench.load_observation import ClientFacts, ClientFloor
+from tgi_bench.load_observation import ClientFacts, ClientFloor, StageConditions
 from tgi_bench.plan.load_trial import LoadTrial
 from tgi_bench.plan.load_trial_fields import arrivals_fields, arrivals_kind, workload_fields
 from tgi_bench.report.load_words import metrics, success
@@ -190,6 +190,7 @@ def _stage(trial: LoadTrial, summary: StageSummary) -> dict[str, Json]:
         "repeat": stage.repeat,
         "dialect": stage.dialect,
         "details": dict(stage.details),
+        "conditions": _conditions(stage.conditions),
         "wall_ns": stage.ended_ns - stage.began_ns,
         "window": {
             # From the stage's begin: the clock's own zero says nothing.
@@ -220,6 +221,17 @@ def _stage(trial: LoadTrial, summary: StageSummary) -> dict[str, Json]:
         ],
         "client": _client(summary.client),
         "conditions": asdict(stage.conditions),
+    }
+
+
+def _conditions(seen: StageConditions) -> Json:
+    """What was seen of the server, with how many answers said so where answers did."""
+    return {
+        **asdict(seen),
+        "answered_by": dict(seen.answered_by),
+        "fingerprints": dict(seen.fingerprints),
+        "own_names": list(seen.own_names),
+        "versions": [{"where": where, "version": text} for where, text in seen.versions],
     }
 
 

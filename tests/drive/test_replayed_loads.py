@@ -8,13 +8,32 @@ import pytest
 
 from tests.drive.loads import at_rate, counted, prepared, send_prepared, trial
 from tests.drive.recorded_http import ENGINES, Exchange, Meant, meant
-from tests.drive.replayer import Pace, Replayer, as_recorded, in_pieces, numbered, whole
+from tests.drive.replayer import (
+    Asked,
+    Pace,
+    Pick,
+    Replayer,
+    as_recorded,
+    in_pieces,
+    numbered,
+    server_of,
+    whole,
+)
+from tgi_bench.drive.load import run_load
 from tgi_bench.drive.preparation import Prepared
 from tgi_bench.drive.reading import Abilities
-from tgi_bench.load_observation import RequestObservation, RequestOutcome
-from tgi_bench.plan.load_trial import Spoken
+from tgi_bench.load_observation import RequestObservation, RequestOutcome, TokenSource
+from tgi_bench.plan.load_trial import ClosedLoop, Spoken
 
 RATE = 200.0
+DIALECTS = {
+    "tgi-3.3.7": "tgi",
+    "tgi-2.0.4": "tgi",
+    "vllm-0.32.0": "completions",
+    "llamacpp-xllamacpp-2026.10.11549": "completions",
+    "transformers-serve-5.23.0": "completions",
+}
+COUNTED = {"tgi": TokenSource.SERVER, "completions": TokenSource.USAGE}
 MOST_BYTES = 40_000
 
 KINDS = sorted({(one.server, one.spoken) for one in meant() if one.stream})
@@ -69,3 +88,27 @@ def test_a_load_reads_every_stream(server: str, spoken: Spoken, pace: Pace) -> N
 def test_how_many_are_played() -> None:
     assert len(KINDS) == 14
     assert sum(len(streams(*kind)) for kind in KINDS) > 250
+
+
+def open_ended(pick: Pick) -> Pick:
+    """The same answers; no connection ends after one."""
+
+    def answer(asked: Asked) -> Exchange | None:
+        found = pick(asked)
+        return None if found is None else replace(found, ends="")
+
+    return answer
+
+
+@pytest.mark.parametrize("server", sorted(ENGINES.keys() - {"litellm-1.106.2"}))
+def test_a_load_finds_out_and_asks(server: str) -> None:
+    """From the URL alone, all that is asked answered as that server answered the like."""
+    asked = trial(ClosedLoop(2), counted(6), spoken=Spoken.AUTO)
+    with Replayer(open_ended(server_of(server))) as replayed:
+        stage, seen = run_load(replayed.url, asked)
+    said = stage.conditions
+    assert (said.engine, stage.dialect) == (ENGINES[server], DIALECTS[server])
+    assert [request.outcome for request in seen] == [RequestOutcome.OK] * 6, seen[0].reason
+    assert all(request.event_tokens[0] > 0 for request in seen)
+    assert {name for name, _ in said.answered_by} <= set(said.own_names)
+    assert [request.counted_by for request in seen] == [COUNTED[stage.dialect]] * 6

@@ -153,6 +153,25 @@ def test_what_the_server_adds(spoken: Spoken, beside: int, wrong: int, how: str)
     assert made.fitted(spec(text, None)) == text
 
 
+@pytest.mark.parametrize("spaced", [False, True])
+def test_a_template_that_ends_with_a_space(spaced: bool) -> None:
+    """Alone some words have one more token than after a space, as after "user: "."""
+
+    def tokens(text: str, spaced: bool) -> int:
+        split = 0 if spaced else len(text.split()[0]) // 8
+        return split + sum(LONG.get(word, 1) for word in text.split())
+
+    source = Source(lambda prompts: [1 + tokens(p, False) for p in prompts], "a table")
+    made = fit(able(Spoken.CHAT), source, lambda text: 10 + tokens(text, spaced))
+    assert made.how == (
+        "words counted by a table, 9 more added by the server, by its chat template; checked with "
+        "the server"
+    )
+    for text in texts(40):
+        assert 10 + tokens(made.fitted(spec(text, 40)), spaced) == 40
+        assert tokens(made.fitted(spec(text, 30, turn=1)), spaced) == 30
+
+
 @pytest.mark.parametrize(
     ("spoken", "how"),
     [

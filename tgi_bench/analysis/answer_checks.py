@@ -122,7 +122,8 @@ _CUT = (
     "llama.cpp: --ctx-size, shared by its slots): it cuts longer prompts"
 )
 _NOT_ITS_TOKENIZER = (
-    "name the served model's own tokenizer in load.tokenizer: the server counts other tokens"
+    "name the served model's own tokenizer in load.tokenizer, and use load.api: completions where "
+    "its chat template joins words: the server counts other tokens"
 )
 _OTHER_TEMPLATE = (
     "use load.api: completions, to which no chat template adds tokens: the server counted the "

@@ -199,7 +199,7 @@ def _samples(row: LoadRow) -> Seen | None:
     for name in deciding:
         metric, statistic = split_metric(name)
         if metric == "itl" and stage.itl_unmeasurable is not None:
-            text = f"{name} is not measurable: {stage.itl_unmeasurable:.1f} tokens an event"
+            text = f"{name} is not measurable: {stage.itl_unmeasurable:.3g} tokens an event"
             return Seen(True, math.inf, text, ITL_REMEDY)
         least, figure = LEAST_SAMPLES.get(statistic, 1), distribution_of(stage, metric)
         count = figure.count if figure is not None else 0

@@ -128,7 +128,19 @@ def fit(abilities: Abilities, source: Source | None, seen: Seen) -> Fitting:
         whose = "by its chat template"
     else:
         whose = "as a BOS" if first_seen - (words.count(first) or 0) == 1 else "as by a template"
-    return _checked(words, (whom, whose), (first, first_seen), (second, seen(second)))
+    told = ((first, first_seen), (second, seen(second)))
+    spaced = words.after_a_space
+    if _beside(words, *told) is None and _beside(spaced, *told) is not None:
+        words = spaced
+    return _checked(words, (whom, whose), *told)
+
+
+def _beside(
+    words: WordTokens, first: tuple[str, int], second: tuple[str, int | None]
+) -> int | None:
+    """What the server adds to both prompts; None where it is not the same."""
+    beside = first[1] - (words.count(first[0]) or 0)
+    return beside if second[1] == (words.count(second[0]) or 0) + beside else None
 
 
 def _checked(
@@ -157,9 +169,11 @@ def _checks(abilities: Abilities, words: WordTokens) -> tuple[str, str]:
     lengths = [
         tokens if most is None else max(1, min(tokens, most // 2)) for tokens in _CHECKED_TOKENS
     ]
-    texts = batch_prompts(0, "exact prompts", len(lengths), max(lengths))
+    texts = [text.split() for text in batch_prompts(0, "exact prompts", 2, max(lengths))]
+    for text, word in zip(texts, words.firsts, strict=False):
+        text[0] = word
     first, second = (
-        words.fitted(text, tokens) for text, tokens in zip(texts, lengths, strict=True)
+        words.fitted(" ".join(text), tokens) for text, tokens in zip(texts, lengths, strict=True)
     )
     return first, second
 

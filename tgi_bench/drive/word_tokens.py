@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, cycle, islice
 
 from tgi_bench.plan.prompts import WORDS
@@ -34,6 +34,21 @@ class WordTokens:
             return self.head[words[0]] + sum(self.mid[word] for word in words[1:])
         except (KeyError, IndexError):
             return None
+
+    @property
+    def after_a_space(self) -> WordTokens:
+        """The same where a text's first word has a space before it, as some chat templates put."""
+        added = self.added
+        return replace(self, head={word: self.mid[word] + added for word in self.head})
+
+    @property
+    def firsts(self) -> tuple[str, ...]:
+        """Words of which one more or fewer tokens tell whether a space is before the first word:
+        one that is as most are, and one that is not; () where all are alike."""
+        added = self.added
+        alike = [word for word in self.head if self.head[word] - self.mid[word] == added]
+        unlike = [word for word in self.head if self.head[word] - self.mid[word] != added]
+        return (alike[0], unlike[0]) if unlike else ()
 
     @property
     def added(self) -> int:

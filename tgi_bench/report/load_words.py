@@ -72,7 +72,7 @@ def unmeasurable(metric: str, stage: StageSummary) -> str:
     """Why a metric has no figure although there are answers; "" where that is not so."""
     if metric != "itl" or stage.itl_unmeasurable is None:
         return ""
-    return f"not measurable: {stage.itl_unmeasurable:.1f} tokens an event"
+    return f"not measurable: {stage.itl_unmeasurable:.3g} tokens an event"
 
 
 def milliseconds(ns: float | None) -> str:

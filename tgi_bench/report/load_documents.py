@@ -220,7 +220,6 @@ def _stage(trial: LoadTrial, summary: StageSummary) -> dict[str, Json]:
             for slo, (value, met) in zip(trial.slos, summary.slos_met, strict=True)
         ],
         "client": _client(summary.client),
-        "conditions": asdict(stage.conditions),
     }
 
 

@@ -15,6 +15,9 @@ class Outcome(StrEnum):
 
     OK = "ok"
     OUT_OF_MEMORY = "out_of_memory"
+    """Of the device."""
+    HOST_OUT_OF_MEMORY = "host_out_of_memory"
+    """The limit of the container or of the host was reached, which says nothing of the device."""
     SHARD_DIED = "shard_died"
     SERVER_DIED = "server_died"
     """Under a load over HTTP, which does not tell whether it was a shard."""
@@ -27,6 +30,11 @@ class Outcome(StrEnum):
     """Not sent: its server did not start."""
     FAILED = "failed"
     """The server answered with another error."""
+
+    @property
+    def memory_ran_out(self) -> bool:
+        """Of the device, or of the host."""
+        return self in (Outcome.OUT_OF_MEMORY, Outcome.HOST_OUT_OF_MEMORY)
 
 
 class Phase(StrEnum):
@@ -162,6 +170,12 @@ class ServerFacts:
     details: tuple[tuple[str, str], ...] = ()
     identity: Identity = Identity()
     shards: ShardFacts | None = None
+
+    @property
+    def device_type(self) -> str | None:
+        """What it computes on, as in "cuda"; None where neither ranks nor router said it."""
+        ranks = self.shards.device_types if self.shards is not None else ()
+        return ranks[0] if ranks else self.identity.device_type
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,8 +123,8 @@ class _Hosts:
         except StepError as error:
             self.end()
             sweep.store.tasks.load_failed(model.model_id, str(error))
-            known = (Outcome.OUT_OF_MEMORY, Outcome.TIMEOUT)
-            self._failure = error if error.outcome in known else LaunchError(str(error))
+            known = error.outcome.memory_ran_out or error.outcome is Outcome.TIMEOUT
+            self._failure = error if known else LaunchError(str(error))
             raise self._failure from error
         sweep.store.tasks.loaded(model.model_id, facts)
         sweep.telemetry.ready()
@@ -171,7 +171,8 @@ class _Attempt:
             size := next_batch(task.find, probes), LargestBatch
         ):
             end = self._measure(size, len(probes))
-            if end.outcome not in (Outcome.OK, Outcome.OUT_OF_MEMORY):
+            # On a CPU the host's memory is the device's: a search asks what fits.
+            if end.outcome is not Outcome.OK and not end.outcome.memory_ran_out:
                 return end
             probes.append(BatchProbe(size, end.outcome is Outcome.OK))
         if bracket(probes).fits is None:

@@ -7,6 +7,10 @@ from dataclasses import dataclass
 
 from tgi_bench.observation import Outcome, TrialEnd
 
+_HOST_MEMORY = (
+    "give the server more of the host's memory: raise the limit of its container "
+    "(server.docker.options.mem_limit) or cgroup, or end what else takes it"
+)
 GO_ON = "go on with the same command and --resume"
 _NO_KEY = ("API key", "HTTP 401", "HTTP 403")
 
@@ -28,6 +32,8 @@ def remedies(failed: Sequence[Failed]) -> str:
 def _remedy(failed: Failed) -> str:
     if failed.end.outcome is Outcome.LAUNCH_FAILED:
         return _not_started(failed)
+    if failed.end.outcome is Outcome.HOST_OUT_OF_MEMORY:
+        return _HOST_MEMORY
     log = "the server's own log" if failed.attached else "the server's log in launch/"
     if failed.load:
         if any(word in failed.end.reason for word in _NO_KEY):

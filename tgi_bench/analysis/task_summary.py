@@ -62,7 +62,7 @@ def summarise_task(trial: TaskTrial, runs: Sequence[TaskRun], end: TrialEnd | No
     probes = [
         BatchProbe(f.batch_size, f.end.outcome is Outcome.OK)
         for f in figures
-        if f.end is not None and f.end.outcome in (Outcome.OK, Outcome.OUT_OF_MEMORY)
+        if f.end is not None and (f.end.outcome is Outcome.OK or f.end.outcome.memory_ran_out)
     ]
     return TaskSummary(
         trial=trial,

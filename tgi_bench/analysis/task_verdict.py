@@ -111,7 +111,8 @@ def _failed(tasks: Tasks, rows: Sequence[TaskRow]) -> Check:
     if failing:
         remedy = (
             "read the reason and the log in launch/; a timeout is mended by run_timeout_s or "
-            "transformers.load_timeout_s"
+            "transformers.load_timeout_s, a host whose memory ran out by raising the limit of its "
+            "cgroup or choosing a smaller batch_size"
         )
         return failed(name, listed([f"{f.name} ({f.text})" for f in failing]), remedy, failing)
     if not rows:

@@ -29,6 +29,7 @@ from tgi_bench.plan.plan import BatchTrial, Deployment, LoadTrial, Plan
 _MARKS = {
     Outcome.OK: "ok",
     Outcome.OUT_OF_MEMORY: "OOM",
+    Outcome.HOST_OUT_OF_MEMORY: "HOST OOM",
     Outcome.SKIPPED: "skipped",
     Outcome.REFUSED: "refused",
     Outcome.TIMEOUT: "TIMEOUT",

@@ -13,6 +13,7 @@ from tgi_bench.task_observation import DirectFacts, TaskRun
 _MARKS = {
     Outcome.OK: "ok",
     Outcome.OUT_OF_MEMORY: "OOM",
+    Outcome.HOST_OUT_OF_MEMORY: "HOST OOM",
     Outcome.SKIPPED: "skipped",
     Outcome.TIMEOUT: "TIMEOUT",
     Outcome.LAUNCH_FAILED: "NOT LOADED",

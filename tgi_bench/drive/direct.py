@@ -18,14 +18,13 @@ from typing import BinaryIO, Self
 from tgi_bench.drive import direct_messages as d
 from tgi_bench.drive.channel import Channel, Message
 from tgi_bench.errors import StepError
+from tgi_bench.memory_evidence import KillCounter, out_of_memory
 from tgi_bench.observation import Outcome
 from tgi_bench.plan.task_trial import DirectModel
 from tgi_bench.task_observation import DirectFacts, TaskRun
 
 _END_S = 10.0
 _TAIL_BYTES = 1 << 14
-_OUT_OF_MEMORY = ("out of memory", "bad_alloc", "cannot allocate memory", "can't allocate memory")
-_KILLED_COUNTS = (Path("/proc/vmstat"), Path("/sys/fs/cgroup/memory.events"))
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
@@ -40,7 +39,8 @@ class DirectHost:
         log.parent.mkdir(parents=True, exist_ok=True)
         self._log = log.open("ab+")
         self._log_began = self._log.seek(0, os.SEEK_END)
-        self._killed_before = _killed()
+        self._kills = KillCounter.of()
+        self._kills_before = self._kills.read()
         self._processes: list[_Process] = []
 
     def __enter__(self) -> Self:
@@ -96,14 +96,16 @@ class DirectHost:
         """Why a process ended without an answer, as far as its end and its log tell."""
         code = process.ended()
         lines = self._tail()
-        told = next((x for x in reversed(lines) if any(w in x.lower() for w in _OUT_OF_MEMORY)), "")
-        how = f"with exit code {code}" if code >= 0 else f"by {signal.Signals(-code).name}"
-        sentence = f"the process of the model ended {how} in {what}"
-        if code == -signal.SIGKILL and _killed() > self._killed_before:
-            reason = f"{sentence}: the kernel killed it, since memory ran out"
-            return StepError(Outcome.OUT_OF_MEMORY, reason)
-        if told:
-            return StepError(Outcome.OUT_OF_MEMORY, f"{sentence}: {told}")
+        how = f"ended with exit code {code}" if code >= 0 else f"was killed (signal {-code})"
+        sentence = f"the process of the model {how} in {what}"
+        if code == -signal.SIGKILL:
+            if self._kills.read() > self._kills_before:
+                reason = f"{sentence}: the kernel killed it for want of memory (oom_kill)"
+                return StepError(Outcome.HOST_OUT_OF_MEMORY, reason)
+            return StepError(Outcome.FAILED, sentence)
+        for line in reversed(lines):
+            if (memory := out_of_memory(line)) is not None:
+                return StepError(memory, f"{sentence}: {line}")
         last = f": {lines[-1]}" if lines else ""
         return StepError(Outcome.FAILED, f"{sentence}{last}")
 
@@ -151,19 +153,6 @@ def _environ(model: DirectModel) -> dict[str, str]:
         names = named or [str(index) for index in range(model.layer_split)]
         environ[_VISIBLE] = ",".join(names[: model.layer_split])
     return environ
-
-
-def _killed() -> int:
-    """How often the kernel has killed a process for want of memory; 0 where it does not say."""
-    count = 0
-    for file in _KILLED_COUNTS:
-        try:
-            lines = file.read_text(encoding="ascii").splitlines()
-        except OSError:
-            continue  # another system, or another layout of cgroups
-        words = (line.split() for line in lines if line.startswith("oom_kill "))
-        count += sum(int(word[1]) for word in words)
-    return count
 
 
 def _free_port() -> int:

@@ -26,6 +26,7 @@ _ALLOCATION = re.compile(r".*?out of memory\. Tried to allocate [\d.]+ \w+")
 
 _CELL_WORDS = {
     Outcome.OUT_OF_MEMORY: "OOM",
+    Outcome.HOST_OUT_OF_MEMORY: "host OOM",
     Outcome.SKIPPED: "OOM",
     Outcome.SHARD_DIED: "shard died",
     Outcome.SERVER_DIED: "server died",

@@ -129,6 +129,29 @@ def test_out_of_memory_says_more_than_a_rank_that_ended_before_it(folder: Path) 
     assert str(caught.value).startswith("shard_rank 1: ")
 
 
+GLOO = (
+    "[/__w/pytorch/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:537] Read error "
+    "[127.0.0.1]:28048: Connection reset by peer. This is typically caused by a remote worker "
+    "hanging or bugs in the application."
+)
+"""What rank 1 of TGI 3.3.7 answered when rank 0 was killed: see its launcher's transcript."""
+
+
+def test_a_rank_that_is_gone_says_more_than_one_that_lost_it(folder: Path) -> None:
+    scripts = (
+        Script(faults=((FIRST, Fail(grpc.StatusCode.UNAVAILABLE, "Socket closed", after_s=0.1)),)),
+        Script(faults=((FIRST, Fail(INTERNAL, GLOO)),)),
+    )
+    with (
+        serving(folder, *scripts) as fakes,
+        Ranks.connect(fakes[0].socket) as ranks,
+        pytest.raises(RankError) as caught,
+    ):
+        ranks.prefill(prefill_payload(), 30.0)
+    assert caught.value.outcome is Outcome.SHARD_DIED
+    assert str(caught.value) == "shard_rank 0: UNAVAILABLE: Socket closed"
+
+
 @pytest.mark.parametrize("failing", [0, 1])
 def test_a_rank_s_own_error_is_told_and_not_our_cancelling_of_another(
     folder: Path, monkeypatch: pytest.MonkeyPatch, failing: int

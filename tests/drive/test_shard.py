@@ -295,12 +295,13 @@ def test_out_of_memory_keeps_what_was_measured_and_the_failed_step(
     oom = failing(1, 2, Fail(INTERNAL, OUT_OF_MEMORY))
     with serving(folder, failing(1, 2, Hang()), oom) as (fake, other):
         end, recorded = driven(fake)
-    assert end == TrialEnd(Outcome.OUT_OF_MEMORY, f"shard_rank 1: {OUT_OF_MEMORY}")
+    told = f"decode step 2 of batch size 3: shard_rank 1: {OUT_OF_MEMORY}"
+    assert end == TrialEnd(Outcome.OUT_OF_MEMORY, told)
     assert [len(run) for run in recorded.runs] == [4, 3]
     *before, failed = recorded.runs[1]
     assert [o.outcome for o in before] == [Outcome.OK, Outcome.OK]
     assert (failed.phase, failed.step_index) == (Phase.DECODE, 2)
-    assert (failed.outcome, failed.reason) == (end.outcome, end.reason)
+    assert (failed.outcome, failed.reason) == (end.outcome, f"shard_rank 1: {OUT_OF_MEMORY}")
     assert (failed.new_tokens, failed.prompt_tokens, failed.ranks) == (0, None, ())
     assert before[-1].ended_ns <= failed.sent_ns <= failed.ended_ns
     assert len(fake.prefills) == len(other.prefills) == 2
@@ -320,7 +321,9 @@ def test_a_shard_that_dies_during_decode(folder: Path) -> None:
     assert end.outcome is Outcome.SHARD_DIED
     assert [len(run) for run in recorded.runs] == [4, 4, 2]
     assert recorded.steps[-1].outcome is Outcome.SHARD_DIED
-    assert recorded.steps[-1].reason == end.reason != ""
+    reason = recorded.steps[-1].reason
+    assert reason.startswith("UNAVAILABLE: ")
+    assert end.reason == f"decode step 1 of batch size 3: {reason}"
 
 
 @pytest.mark.parametrize("count", [1, 2])

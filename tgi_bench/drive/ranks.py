@@ -19,6 +19,7 @@ from google.protobuf.message import DecodeError
 
 from tgi_bench.drive.core_wait import CoreWait
 from tgi_bench.errors import StepError
+from tgi_bench.memory_evidence import out_of_memory
 from tgi_bench.observation import Outcome, ShardFacts
 from tgi_bench.wire import codec
 from tgi_bench.wire.messages import Info, Protocol
@@ -37,7 +38,14 @@ _OPTIONS = [
     # The socket is local: a proxy from the environment must not be asked.
     ("grpc.enable_http_proxy", 0),
 ]
-_OUT_OF_MEMORY = ("out of memory", "Out of available cache blocks", "Not enough memory to handle")
+_TELLING = (
+    Outcome.OUT_OF_MEMORY,
+    Outcome.HOST_OUT_OF_MEMORY,
+    Outcome.SHARD_DIED,
+    Outcome.FAILED,
+    Outcome.TIMEOUT,
+)
+"""Of failures of several ranks the first of these is the cause: the others follow from it."""
 
 _Call: TypeAlias = "grpc.UnaryUnaryMultiCallable[bytes, bytes]"
 
@@ -263,9 +271,10 @@ def _putter(done: queue.SimpleQueue[int], rank: int) -> Callable[[object], None]
 def _first_cause(
     futures: list[grpc.CallFuture[bytes]], ended: list[int], done: queue.SimpleQueue[int]
 ) -> tuple[Outcome, str]:
-    """The failure that says most: out of memory on one rank ends the others in other ways.
+    """The failure that says most: a rank that ran out of memory, or that is gone, ends the others
+    in other ways, as with a connection reset within a collective.
 
-    Of several others it is the first. The other ranks wait for a collective that will never
+    Of several of a kind it is the first. The other ranks wait for a collective that will never
     come, so they are given a moment and then cancelled. ended: ranks in the order in which
     they ended, the last of which failed.
     """
@@ -283,15 +292,15 @@ def _first_cause(
     ]
     for future in futures:
         future.cancel()  # type: ignore[no-untyped-call]  # the stubs leave it so
-    causes.sort(key=lambda cause: cause[0] is not Outcome.OUT_OF_MEMORY)
+    causes.sort(key=lambda cause: _TELLING.index(cause[0]))
     outcome, reason, rank = causes[0]
     return outcome, f"shard_rank {rank}: {reason}"
 
 
 def _classify(code: grpc.StatusCode, details: str | None) -> tuple[Outcome, str]:
     text = " ".join((details or "").split()) or "no details"
-    if any(mark in text for mark in _OUT_OF_MEMORY):
-        return Outcome.OUT_OF_MEMORY, text
+    if (memory := out_of_memory(text)) is not None:
+        return memory, text
     match code:
         case grpc.StatusCode.DEADLINE_EXCEEDED:
             return Outcome.TIMEOUT, "no answer within the time allowed (batches.step_timeout_s)"

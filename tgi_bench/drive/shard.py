@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 from tgi_bench.drive.ranks import RankError, Ranks, Reply
 from tgi_bench.drive.shares import Answer, Shares, answers_of
 from tgi_bench.errors import StepError
+from tgi_bench.memory_evidence import out_of_memory
 from tgi_bench.observation import Outcome, Phase, RankTiming, StepObservation, TrialEnd
 from tgi_bench.plan.plan import BatchTrial, Sampling
 from tgi_bench.wire import codec
@@ -69,9 +70,20 @@ def drive(
                 _run(ranks, trial, run, observations)
         except StepError as error:
             record(tuple(observations))
-            return TrialEnd(error.outcome, str(error))
+            memory = out_of_memory(str(error), info.device_type)
+            outcome = error.outcome if memory is None else memory
+            return TrialEnd(outcome, f"{_where(trial, observations)}{error}")
         record(tuple(observations))
     return TrialEnd(Outcome.OK, "")
+
+
+def _where(trial: BatchTrial, observations: Sequence[StepObservation]) -> str:
+    """The step that failed, and a colon; "" where every step was answered well."""
+    if not observations or observations[-1].outcome is Outcome.OK:
+        return ""
+    last = observations[-1]
+    step = "prefill" if last.phase is Phase.PREFILL else f"decode step {last.step_index}"
+    return f"{step} of batch size {trial.batch_size}: "
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ died is started again where later trials need it.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from tgi_bench.drive.load import run_stage
 from tgi_bench.drive.preparation import LoadTarget, Prepared, prepare
 from tgi_bench.drive.stage_ask import Listener, Progress, StageAsk, of_search
 from tgi_bench.errors import InputError, LaunchError, NotRecordedError, StepError
+from tgi_bench.launch.after_failure import end_of_load, explained, found_dead, usable
 from tgi_bench.launch.endpoint import LaunchOptions, RunningServer
 from tgi_bench.launch.launcher import launch
 from tgi_bench.launch.questions import gauge_asker
@@ -45,12 +45,9 @@ if TYPE_CHECKING:
     from tgi_bench.drive.shard import Room
     from tgi_bench.drive.workers import Ahead
 
-_DEATH_SHOWS_S = 1.0
-"""A shard that answers and then exits does so within 0.5 s; its launcher notices after that."""
 _HEALTH_TIMEOUT_S = 5.0
 _LOG_TAIL = 50
 _HARMLESS = (Outcome.OK, Outcome.REFUSED)
-_LOOK_S = 0.1
 
 
 class Watcher(Protocol):
@@ -207,15 +204,18 @@ class Sweep:
             self.store.add(trial.trial_id, attempt, clean)
             self.watcher.run_ended(trial, observations)
 
+        since = server.log_length()
         with self.telemetry.during(self.store, trial.trial_id, attempt):
             end = drive(ranks, trial, prompts, _room(server.endpoint.facts), record)
-        usable = end.outcome in _HARMLESS or _still_usable(server, ranks)
-        if not usable:
-            end = _explained(end, server)
+        going_on = end.outcome in _HARMLESS or usable(
+            server, since, lambda: ranks.answer(_HEALTH_TIMEOUT_S)
+        )
+        if not going_on:
+            end = explained(end, server, since)
         end = self._clean(trial, end)
         self.store.end_trial(trial.trial_id, attempt, end)
         self.watcher.trial_ended(trial, end)
-        return usable
+        return going_on
 
     def _run_load(self, trial: LoadTrial, server: RunningServer) -> bool:
         """Send one load, or a search's many, and give the trial its end; False if it died."""
@@ -223,6 +223,7 @@ class Sweep:
         deployment = self.plan.deployment(trial.deployment_id)
         redactor = Redactor.of(deployment, os.environ)
         recording = LoadRecording(self.store, trial.trial_id, attempt, redactor.text)
+        since = server.log_length()
         try:
             prepared = prepare(_target(deployment, server), trial)
             with self.telemetry.during(self.store, trial.trial_id, attempt):
@@ -233,13 +234,13 @@ class Sweep:
         except (InputError, StepError) as error:
             outcome = error.outcome if isinstance(error, StepError) else Outcome.FAILED
             end = TrialEnd(outcome, str(error))
-        alive = not _died(server, _DEATH_SHOWS_S if recording.torn else 0.0)
-        if not alive and (cause := server.death_cause()) is not None:
-            end = TrialEnd(Outcome.SERVER_DIED, cause)
+        death = found_dead(server, since) if recording.torn else server.death(since)
+        if death is not None:
+            end = end_of_load(death)
         end = TrialEnd(end.outcome, redactor.text(end.reason))
         self.store.end_load(trial.trial_id, attempt, end)
         self.watcher.trial_ended(trial, end)
-        return alive
+        return death is None
 
     def _run_stages(
         self, prepared: Prepared, recording: LoadRecording, server: RunningServer
@@ -326,16 +327,6 @@ def _require_alive(recording: LoadRecording, server: RunningServer) -> None:
         raise StepError(Outcome.SERVER_DIED, "the server no longer answers")
 
 
-def _died(server: RunningServer, wait_s: float) -> bool:
-    """Whether it does not live, or dies within that time."""
-    deadline = time.monotonic() + wait_s
-    while server.alive():
-        if time.monotonic() >= deadline:
-            return False
-        time.sleep(_LOOK_S)
-    return True
-
-
 def _target(deployment: Deployment, server: RunningServer) -> LoadTarget:
     """One of somebody else may be of any engine, where the experiment names none but TGI."""
     unknown = deployment.launcher is LauncherKind.ATTACH and deployment.engine is Engine.TGI
@@ -380,22 +371,3 @@ def _room(facts: ServerFacts) -> Room | None:
     from tgi_bench.drive.shard import Room
 
     return Room(facts.capacity_tokens, facts.capacity_source)
-
-
-def _still_usable(server: RunningServer, ranks: Ranks) -> bool:
-    """Whether a server that failed a step goes on: a shard may answer and exit right after."""
-    deadline = time.monotonic() + _DEATH_SHOWS_S
-    while time.monotonic() < deadline:
-        if not server.alive():
-            return False
-        time.sleep(0.05)
-    return server.alive() and ranks.answer(_HEALTH_TIMEOUT_S)
-
-
-def _explained(end: TrialEnd, server: RunningServer) -> TrialEnd:
-    """The end with what a dead server's log says: its RPCs may only have been cut off."""
-    cause = server.death_cause()
-    if end.outcome is not Outcome.SHARD_DIED or cause is None:
-        return end
-    outcome = Outcome.OUT_OF_MEMORY if "out of memory" in cause.lower() else end.outcome
-    return TrialEnd(outcome, cause)

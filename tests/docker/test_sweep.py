@@ -59,7 +59,7 @@ def test_a_container_that_is_killed_in_the_middle_of_a_trial(sweeps: Sweeps) -> 
     found = outcomes(run_dir)
     assert set(found) == ALL_TRIALS
     (dead,) = [reason for outcome, reason in found.values() if outcome != "ok"]
-    assert "SIGKILL" in dead
+    assert "killed (signal 9)" in dead
     assert rows(run_dir, "SELECT count(*) FROM starts") == [(2,)], "later trials need a new server"
 
 

@@ -17,7 +17,7 @@ from tests.launch.test_program import FAKE, _serve
 from tgi_bench.errors import InputError, LaunchError
 from tgi_bench.launch import attach
 from tgi_bench.launch.attach import base_url
-from tgi_bench.launch.endpoint import LaunchOptions
+from tgi_bench.launch.endpoint import Death, LaunchOptions
 from tgi_bench.launch.launcher import launch, require_startable
 from tgi_bench.launch.program import free_ports
 from tgi_bench.launch.questions import Info, answers, said_details
@@ -41,7 +41,7 @@ def test_a_tgi_server_with_its_sockets(tmp_path: Path) -> None:
         with launch(asked, options) as attached:
             endpoint, facts = attached.endpoint, attached.endpoint.facts
             assert attached.alive()
-            assert attached.death_cause() is None
+            assert attached.death() is None
             assert attached.log_tail(5) == ()
             assert (endpoint.url, endpoint.master_socket) == (running.url, running.master_socket)
             assert endpoint.no_socket_reason == ""
@@ -60,7 +60,7 @@ def test_a_tgi_server_with_its_sockets(tmp_path: Path) -> None:
             assert "server.sockets" in without.endpoint.no_socket_reason
         server.process.stop()  # type: ignore[attr-defined]
         assert not attached.alive()
-        assert attached.death_cause() == f"{running.url}/health no longer answers"
+        assert attached.death() == Death(f"{running.url}/health no longer answers")
 
 
 def test_a_server_of_the_openai_dialect(tmp_path: Path) -> None:

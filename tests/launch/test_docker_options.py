@@ -188,7 +188,7 @@ def test_whose_owner_is_gone() -> None:
     [
         (0, "", "exit code 0"),
         (1, "", "exit code 1"),
-        (137, "", "killed with SIGKILL"),
+        (137, "", "killed (signal 9)"),
         (255, "", "exit code 255"),
         (None, "", "it was never started"),
         (127, "exec: no such file", "exec: no such file"),

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tgi_bench.launch import log
+from tgi_bench.launch.cause import fatal_cause
 from tgi_bench.launch.log import LogFile
 from tgi_bench.plan.launcher_args import args_message, debug_form, parse_command_line
 
@@ -73,7 +74,14 @@ def test_capacity_and_address() -> None:
          "the device has not enough memory to handle 4096 prefill tokens: "
          "lower max_batch_prefill_tokens"),
         ("Shard process was signaled to shutdown with signal 9 rank=0",
-         "a shard was killed with signal 9, as the host does when it runs out of memory"),
+         "shard 0 was killed (signal 9)"),
+        ("DefaultCPUAllocator: can't allocate memory: you tried to allocate 68719476736 bytes.",
+         "DefaultCPUAllocator: can't allocate memory: you tried to allocate 68719476736 bytes"),
+        ("terminate called after throwing an instance of 'std::bad_alloc'",
+         "the host's memory ran out: std::bad_alloc"),
+        ("RuntimeError: HIP error: hipErrorOutOfMemory", "HIP out of memory"),
+        ("Shard process was signaled to shutdown with signal 6 rank=1",
+         "shard 1 was killed (signal 6)"),
         ("OSError: [Errno 98] Address already in use",
          "its port or socket is in use already: Address already in use"),
         ('Error: NotEnoughCUDADevices("`num_shard` is 4 but 2 found")',
@@ -96,13 +104,15 @@ def test_capacity_and_address() -> None:
 )  # fmt: skip
 @pytest.mark.parametrize("form", [str, _json])
 def test_causes(line: str, cause: str | None, form: Callable[[str], str]) -> None:
-    assert log.fatal_cause(["first", form(line), "Shutting down shards"]) == cause
+    found = fatal_cause(["first", form(line), "Shutting down shards"])
+    assert (None if found is None else found.text) == cause
 
 
 @given(st.lists(st.text() | st.sampled_from(["Args {", "}", '{"fields": {"message": 1}}', '"'])))
 def test_garbage_never_raises(lines: list[str]) -> None:
     log.arguments_in_effect(lines)
-    log.fatal_cause(lines)
+    fatal_cause(lines)
+    log.said(lines)
     assert log.capacity_tokens(lines) is None
     log.listening_on(lines)
 

@@ -48,7 +48,7 @@ def test_ready_then_stopped(tmp_path: Path) -> None:
     with ServerProcess(servers.command(tmp_path, servers.READY + servers.SERVE)) as server:
         url = ready(server)
         assert server.alive()
-        assert server.death_cause() is None
+        assert server.death() is None
         assert version_of(url) == "3.3.7"
         assert capacity_of(url) == 12345
         assert version_of(f"{url}/x") is None
@@ -67,7 +67,7 @@ def test_ready_then_stopped(tmp_path: Path) -> None:
     [
         ("print('Error: ShardCannotStart'); exit(1)", "it ended with: ShardCannotStart"),
         ("exit(0)", "it ended: exit code 0"),
-        ("import os; os.kill(os.getpid(), 9)", "it ended: killed with SIGKILL"),
+        ("import os; os.kill(os.getpid(), 9)", "it ended: killed (signal 9)"),
         ("import os; os.write(1, bytes(range(256)) * 9); exit(3)", "it ended: exit code 3"),
         ("print('Listening on 127.0.0.1:99999'); exit(4)", "it ended: exit code 4"),
         (

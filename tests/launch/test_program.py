@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -16,9 +17,10 @@ from tests.launch.servers import ROOT
 from tests.launch.test_process import wait_for
 from tgi_bench.errors import InputError, LaunchError
 from tgi_bench.launch import program
-from tgi_bench.launch.endpoint import LaunchOptions
+from tgi_bench.launch.endpoint import Death, LaunchOptions, RunningServer
 from tgi_bench.launch.launcher import launch, require_startable
 from tgi_bench.launch.owner import ProcessName
+from tgi_bench.observation import Outcome
 from tgi_bench.plan.plan import Deployment, Engine
 
 SERVE = (sys.executable, "-m", "tgi_bench.cli.main", "serve", "--tgi-version")
@@ -53,7 +55,7 @@ def test_a_launcher_of_any_version(tmp_path: Path, version: str, json_output: bo
     with launch(asked, _options(tmp_path, told)) as server:
         endpoint, facts = server.endpoint, server.endpoint.facts
         assert server.alive()
-        assert server.death_cause() is None
+        assert server.death() is None
         assert endpoint.url.startswith("http://127.0.0.1:")
         socket = endpoint.master_socket
         assert socket is not None
@@ -79,10 +81,22 @@ def test_a_shard_that_is_killed_ends_the_server(tmp_path: Path) -> None:
         assert ranks
         os.kill(int(ranks[0].name), signal.SIGKILL)
         wait_for(lambda: not server.alive())
-        cause = server.death_cause()
-        assert cause is not None
-        assert "shard" in cause.lower()
+        death = server.death()
+        assert death is not None
+        killed = rf"shard {_rank_of(server)} was killed \(signal 9\) \(exit code 1\)"
+        assert re.fullmatch(killed, death.cause)
+        assert death.outcome is Outcome.SERVER_DIED
         assert server.log_tail(50)
+        assert server.log_length() > 0
+        # What it wrote before is no cause of what comes later.
+        later = server.death(since=server.log_length())
+        assert later == Death("it ended: exit code 1")
+
+
+def _rank_of(server: RunningServer) -> str:
+    """The rank whose death the log tells."""
+    (line,) = [line for line in server.log_tail(50) if "signaled to shutdown" in line]
+    return line[-1]
 
 
 def _is_rank(folder: Path, server: object) -> bool:
@@ -101,7 +115,7 @@ def _is_rank(folder: Path, server: object) -> bool:
         ("exit(0)", "it ended: exit code 0"),
         (
             "import os; os.kill(os.getpid(), 9)",
-            "it ended: killed with SIGKILL, perhaps by the host for want of memory",
+            "it ended: killed (signal 9)",
         ),
         ("import os; os.write(2, bytes(range(256)) * 99); exit(3)", "it ended: exit code 3"),
         (
@@ -124,7 +138,7 @@ def _is_rank(folder: Path, server: object) -> bool:
             "print('RepositoryNotFoundError: 404 Client Error.'); exit(1)",
             "the model was not found (RepositoryNotFoundError) (exit code 1)",
         ),
-        ("raise MemoryError", "the host ran out of memory (exit code 1)"),
+        ("raise MemoryError", "the host ran out of memory: MemoryError (exit code 1)"),
         (
             "import sys; sys.exit('vllm serve: error: unrecognized arguments: --foo 1')",
             "the server refused its arguments: unrecognized arguments: --foo 1 (exit code 1)",

@@ -165,7 +165,7 @@ def test_port_in_use(folder: str) -> None:
         with launched(server_config((3, 3, 7), f"{folder}/s", port=port)) as server:
             code, output, errors = server.ended()
     assert (code, errors) == (1, "Error: WebserverFailed\n")
-    in_order(output, f"cannot listen on 127.0.0.1:{port}", "Webserver Crashed")
+    in_order(output, f"Failed to bind to 127.0.0.1:{port}", "Webserver Crashed")
     assert os.listdir(folder) == []
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -124,8 +125,52 @@ def test_a_server_that_dies_in_the_middle_of_a_trial(tmp_path: Path) -> None:
         found = store.ends()
     first = found["default/s16-d3-b1"]
     assert first.outcome.value == "out_of_memory", output
-    assert first.reason.startswith("CUDA out of memory. Tried to allocate 1.00 GiB (killed with")
+    told = "; CUDA out of memory. Tried to allocate 1.00 GiB (killed (signal 9))"
+    assert first.reason.endswith(told)
     assert found["default/s16-d3-b2"].outcome.value == "skipped"
+
+
+def test_a_rank_that_is_killed_is_no_rank_that_ran_out_of_memory(tmp_path: Path) -> None:
+    """The reason names the step, the batch size, the rank and the log's line; the larger batch,
+    which a kill says nothing of, is made on another server."""
+    file = experiment(tmp_path, command=SERVE, constant={"num_shard": 2})
+    file.write_text(file.read_text().replace("runs: 3", "runs: 400"))
+    sweep = subprocess.Popen(
+        [sys.executable, "-m", "tgi_bench.cli.main", "sweep", str(file)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        _wait_for_steps(tmp_path)
+        os.kill(_rank_process(the_run(tmp_path).name), signal.SIGKILL)
+        output, _ = sweep.communicate(timeout=100)
+    finally:
+        sweep.kill()
+    with RunStore.open(the_run(tmp_path), writable=False) as store:
+        found = store.ends()
+    first = found["default/s16-d3-b1"]
+    assert first.outcome.value == "shard_died", output
+    where = r"(?:prefill|decode step [12]) of batch size 1: "
+    line = r"; shard (\d) was killed \(signal 9\)(?: \(exit code 1\))?"
+    match = re.fullmatch(
+        rf"{where}shard_rank (\d): (?:UNAVAILABLE|CANCELLED): .+{line}", first.reason
+    )
+    assert match is not None, first.reason
+    assert match[1] == match[2]
+    assert "memory" not in output
+    assert found["default/s16-d3-b2"].outcome.value == "ok"
+
+
+def _rank_process(run_id: str) -> int:
+    """A process of the run whose parent is of the run too: a rank of its server."""
+    of_run = set(_of_run(run_id))
+    for pid in of_run:
+        fields = (Path("/proc") / pid / "stat").read_text().rpartition(")")[2].split()
+        if fields[1] in of_run:
+            return int(pid)
+    raise AssertionError("the run has no rank")
 
 
 def _wait_for_steps(tmp_path: Path) -> None:

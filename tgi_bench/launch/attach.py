@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from tgi_bench.errors import InputError, LaunchError
-from tgi_bench.launch.endpoint import Endpoint, LaunchOptions, RunningServer
+from tgi_bench.launch.endpoint import Death, Endpoint, LaunchOptions, RunningServer
 from tgi_bench.launch.questions import (
     CAPACITY_METRIC,
     Info,
@@ -68,11 +68,16 @@ class AttachedServer:
         """Whether its health path answers 200."""
         return answers(self.endpoint.url, self.health_path, self.tls)
 
-    def death_cause(self) -> str | None:
+    def death(self, since: int = 0) -> Death | None:
         """That it no longer answers; why is not ours to see."""
+        del since
         if self.alive():
             return None
-        return f"{self.endpoint.url}{self.health_path} no longer answers"
+        return Death(f"{self.endpoint.url}{self.health_path} no longer answers")
+
+    def log_length(self) -> int:
+        """0: its log is not ours."""
+        return 0
 
     def log_tail(self, count: int) -> tuple[str, ...]:
         """(): its log is not ours."""

@@ -25,7 +25,7 @@ from tgi_bench.launch.docker_options import (
 )
 from tgi_bench.launch.docker_owner import GPUS_LABEL, container_name, labels
 from tgi_bench.launch.docker_sockets import reach_sockets, shard_stem, why_no_sockets
-from tgi_bench.launch.endpoint import Endpoint, LaunchOptions, RunningServer
+from tgi_bench.launch.endpoint import Death, Endpoint, LaunchOptions, RunningServer
 from tgi_bench.launch.facts import Started, facts_of
 from tgi_bench.launch.log import LogFile
 from tgi_bench.launch.probe import Probe
@@ -51,9 +51,13 @@ class ReadyContainer:
         """Whether its container runs."""
         return self.container.alive()
 
-    def death_cause(self) -> str | None:
-        """Why it ended, in one sentence; None while it runs."""
-        return self.container.death_cause()
+    def death(self, since: int = 0) -> Death | None:
+        """As RunningServer has it."""
+        return self.container.death(since, self.endpoint.facts.device_type)
+
+    def log_length(self) -> int:
+        """Lines of its log so far."""
+        return self.container.log.length()
 
     def log_tail(self, count: int) -> tuple[str, ...]:
         """The last lines of its log, oldest first."""

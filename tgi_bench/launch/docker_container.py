@@ -13,9 +13,12 @@ import docker
 from docker.errors import NotFound
 
 from tgi_bench.errors import LaunchError
+from tgi_bench.launch.cause import death_of
 from tgi_bench.launch.docker_engine import ENGINE_ERRORS, sentence
 from tgi_bench.launch.docker_log import LogFollower
-from tgi_bench.launch.log import LogFile, fatal_cause
+from tgi_bench.launch.endpoint import Death
+from tgi_bench.launch.log import LogFile
+from tgi_bench.observation import Outcome
 
 _GRACE_S = 10
 """From SIGTERM to SIGKILL."""
@@ -86,22 +89,20 @@ class Container:
             self._end = found
         return found
 
-    def death_cause(self) -> str | None:
-        """Why it ended, in one sentence, from the engine and its log; None while it runs."""
+    def death(self, since: int = 0, device_type: str | None = None) -> Death | None:
+        """As RunningServer has it, from the engine and its log."""
         state = self.state()
-        if state.running:
-            return None
-        if self._follower is not None:
+        ended = None if state.running else _end_words(state)
+        if ended is not None and self._follower is not None:
             self._follower.join(_LOG_ENDS_S)
-        ended = _end_words(state)
         if state.out_of_memory:
             limit = f" (its limit is {state.memory_bytes / 2**20:.0f} MiB)"
-            return (
+            return Death(
                 f"the container ran out of memory of the host"
-                f"{limit if state.memory_bytes else ''}: {ended}"
+                f"{limit if state.memory_bytes else ''}: {ended or 'a process of it was killed'}",
+                Outcome.HOST_OUT_OF_MEMORY,
             )
-        cause = fatal_cause(self.log.lines())
-        return f"{cause} ({ended})" if cause else f"it ended: {ended}"
+        return death_of(self.log.lines()[since:], ended, 0, device_type)
 
     def run(self, command: Sequence[str], user: str = "") -> str | None:
         """What a command inside it prints; None where it fails or there is no such command."""
@@ -223,9 +224,5 @@ def _end_words(state: State) -> str:
     code = state.exit_code
     if code is None:
         return "it was never started"
-    if code > 128:
-        try:
-            return f"killed with {signal.Signals(code - 128).name}"
-        except ValueError:
-            pass
-    return f"exit code {code}"
+    known = {number.value for number in signal.Signals}
+    return f"killed (signal {code - 128})" if code - 128 in known else f"exit code {code}"

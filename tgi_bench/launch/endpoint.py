@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from tgi_bench.observation import ServerFacts
+from tgi_bench.observation import Outcome, ServerFacts
 
 Progress = Callable[[str], None]
 """Is told what a server that is not ready yet is doing: "downloading 2 of 5"."""
@@ -50,6 +50,17 @@ class LaunchOptions:
         return self.run_dir / "launch" / f"{deployment_id}.log"
 
 
+@dataclass(frozen=True, slots=True)
+class Death:
+    """That a server ended, or is about to. cause: in one sentence.
+
+    outcome: OUT_OF_MEMORY or HOST_OUT_OF_MEMORY where there is evidence of it, else SERVER_DIED.
+    """
+
+    cause: str
+    outcome: Outcome = Outcome.SERVER_DIED
+
+
 class RunningServer(Protocol):
     """A ready server inside its context."""
 
@@ -60,8 +71,14 @@ class RunningServer(Protocol):
     def alive(self) -> bool:
         """Whether it runs."""
 
-    def death_cause(self) -> str | None:
-        """Why it ended, in one sentence; None while it runs."""
+    def death(self, since: int = 0) -> Death | None:
+        """Why it ended, or is about to; None while it runs and its log says nothing of it.
+
+        since: lines of its log to leave out, for what was survived earlier is no cause.
+        """
+
+    def log_length(self) -> int:
+        """Lines of its log so far; 0 where it has none that is ours."""
 
     def log_tail(self, count: int) -> tuple[str, ...]:
         """The last lines of its log, oldest first."""

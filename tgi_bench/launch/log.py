@@ -1,7 +1,8 @@
 """Reading a launcher's log: tracing's compact lines, coloured or not, or JSON lines.
 
-Whatever stands in a log, nothing here raises. Lines and causes: the public repository
-huggingface/text-generation-inference, launcher/src/main.rs and router/src.
+Whatever stands in a log, nothing here raises. Lines: the public repository
+huggingface/text-generation-inference, launcher/src/main.rs and router/src, and the logs in
+tests/transcripts.
 """
 
 from __future__ import annotations
@@ -18,78 +19,40 @@ _NO_CAPACITY = "Model does not support automatic max batch total tokens"
 _CAPACITY = re.compile(r"Setting max batch total tokens to (\d{1,18})\b")
 _MODEL = re.compile(r"\bModel (\w+: \d+ parameters, .*?)(?: rank=\d+)?$")
 _LISTENING = re.compile(r"\bListening on (?:http://)?([A-Za-z0-9.\[\]:-]+:\d{1,5})\b")
-_SENTENCE_CHARACTERS = 300
-_LINES_SEARCHED = 400
-_SIMULATED = " (simulated)"
-"""What a simulated server writes after its reasons."""
-
-_CAUSES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
-    (re.compile(pattern), sentence)
-    for pattern, sentence in (
-        (r"((?:CUDA|HIP|XPU|CPU) out of memory\. Tried to allocate [\d.]+ \w+)", "{0}"),
-        (r"(?:CUDA error: out of memory|cudaMalloc failed: out of memory)", "CUDA out of memory"),
-        (
-            r"Not enough memory to handle (\d+) (?:total|prefill) tokens",
-            "the device has not enough memory to handle {0} prefill tokens: "
-            "lower max_batch_prefill_tokens",
-        ),
-        (
-            r"[Ss]hard process was signaled to shutdown with signal 9\b",
-            "a shard was killed with signal 9, as the host does when it runs out of memory",
-        ),
-        (r"MemoryError|Cannot allocate memory", "the host ran out of memory"),
-        (
-            r"((?:[Aa]ddress already in use|AddrInUse|EADDRINUSE).*)",
-            "its port or socket is in use already: {0}",
-        ),
-        (r'NotEnoughCUDADevices\("?(.*?)"?\)', "too few GPUs: {0}"),
-        (r'ArgumentValidation\("?(.*?)"?\)', "the launcher refused its arguments: {0}"),
-        (
-            r"^error: ((?:unexpected argument|invalid value|Found argument|Invalid value"
-            r"|the following required|the argument|a value is required|unrecognized).*)",
-            "the launcher refused its arguments: {0}",
-        ),
-        (
-            r"error: ((?:unrecognized arguments|argument --?[\w-]+:|invalid argument).*)",
-            "the server refused its arguments: {0}",
-        ),
-        (
-            r"GatedRepoError|gated repo|(?:401|403) Client Error",
-            "the model is gated, or private: access needs a token that may read it "
-            "(server.env: [HF_TOKEN])",
-        ),
-        (
-            r"(RepositoryNotFoundError|RevisionNotFoundError|EntryNotFoundError)",
-            "the model was not found ({0})",
-        ),
-        (
-            r"(\S+) is not a local folder and is not a valid model identifier",
-            "the model was not found: {0} is neither a folder nor an id of the hub",
-        ),
-        (r"is not a valid model identifier", "the model was not found: its id is not valid"),
-        (r"404 Client Error", "the model was not found (HTTP 404 of the hub)"),
-        (r"Download encountered an error:\s*(.*)", "the model could not be downloaded: {0}"),
-        (r"Error when initializing model: (.+?)(?: rank=\d+)?$", "{0}"),
-        (r"the warm-up failed: (.+)", "its warm-up failed: {0}"),
-        (r"\b[Ss]hard (\d+) failed to start", "shard {0} failed to start"),
-        (r"\b[Ss]hard (\d+) crashed", "shard {0} crashed"),
-        (r"\b(Webserver Crashed|WebserverFailed|WebserverCannotStart)\b", "its webserver crashed"),
-        (r"^(?:Error|tgi-bench): (.+)", "it ended with: {0}"),
-    )
-)
-"""The most telling first: a shard that ran out of memory also makes a crashed shard."""
-
-_TAKEN = re.compile(r"[Aa]ddress already in use|AddrInUse|EADDRINUSE")
-_DECISIVE = re.compile(
-    r"\b[Ss]hard \d+ (?:failed to start|crashed)|[Ss]hard process was signaled to shutdown"
-    r"|Webserver Crashed|Download encountered an error"
-)
-"""After these the launcher ends, in its own time."""
+_CONNECTED = re.compile(r"(?:^|: )Connected$")
+_STAMP = r"\d{4}-\d\d-\d\dT[\d:.]+Z\s"
+_ARGS = re.compile(r"(?:^|: )Args \{")
+_LINE_ENDS = re.compile(r"[\r\n]")
+_BOX_END = re.compile(r"\s*╰")
+_QUOTED = re.compile(r"\s*[│╭╰]|\s*>?\s*File \"|\s{4}")
+"""Lines of a traceback that quote source code, boxed by Rich or not, and those of pretty Args."""
+_BETWEEN = re.compile(rf"$|{_STAMP}|Traceback |During handling|The above exception|Error: ")
 
 
 def messages(lines: Sequence[str]) -> tuple[str, ...]:
-    """What each line says: without colours; of a JSON line its message."""
+    """What each line says: without colours; of a JSON line its message, with its rank."""
     return tuple(_message(line) for line in lines)
+
+
+def said(lines: Sequence[str]) -> tuple[str, ...]:
+    """What the lines state: messages line by line, less source code that a traceback quotes.
+
+    An exception that Rich folded over several lines is one.
+    """
+    stated: list[str] = []
+    below_box = goes_on = False
+    for line in (part for text in messages(lines) for part in _LINE_ENDS.split(text)):
+        if _QUOTED.match(line):
+            below_box, goes_on = _BOX_END.match(line) is not None, False
+        elif _BETWEEN.match(line):
+            below_box = goes_on = False
+            stated += [line] if line else []
+        elif goes_on:
+            stated[-1] = f"{stated[-1].rstrip()} {line.strip()}"
+        else:
+            stated.append(line)
+            below_box, goes_on = False, below_box
+    return tuple(stated)
 
 
 def arguments_in_effect(lines: Sequence[str]) -> tuple[tuple[str, str], ...] | None:
@@ -131,31 +94,14 @@ def listening_on(lines: Sequence[str]) -> str | None:
     return None
 
 
-def fatal_cause(lines: Sequence[str]) -> str | None:
-    """Why the server ended, in one sentence; None where the log does not say."""
-    last = messages(lines[-_LINES_SEARCHED:])
-    for pattern, sentence in _CAUSES:
-        for message in reversed(last):
-            for line in message.splitlines():
-                match = pattern.search(line)
-                if match:
-                    cause = sentence.format(*(group.strip() for group in match.groups()))
-                    mark = "" if _SIMULATED in cause or _SIMULATED not in line else _SIMULATED
-                    return f"{cause[:_SENTENCE_CHARACTERS].rstrip(': ')}{mark}"
-    return None
+def connected(lines: Sequence[str]) -> bool:
+    """Whether a router says that it listens, or is about to: its port is bound after that."""
+    return any(_CONNECTED.search(line) for line in said(lines))
 
 
-def port_taken(lines: Sequence[str]) -> bool:
-    """Whether the log says that an address was in use."""
-    return any(_TAKEN.search(message) for message in messages(lines))
-
-
-def decisive_cause(lines: Sequence[str]) -> str | None:
-    """Why the server is about to end, although it runs; None where no line says so."""
-    said = messages(lines)
-    if not any(_DECISIVE.search(message) for message in said):
-        return None
-    return fatal_cause(lines) or "a part of it ended"
+def is_launcher(lines: Sequence[str]) -> bool:
+    """Whether text-generation-launcher began its log, at a level that shows what follows."""
+    return any(_ARGS.search(message) for message in messages(lines))
 
 
 class LogFile:
@@ -175,6 +121,11 @@ class LogFile:
         self.read_on()
         unended = (_decoded(self._unended),) if self._unended else ()
         return (*self._lines, *unended)
+
+    def length(self) -> int:
+        """How many whole lines there are so far."""
+        self.read_on()
+        return len(self._lines)
 
     def read_on(self) -> tuple[str, ...]:
         """The whole lines that were written since the last call; () where the file is gone."""
@@ -208,9 +159,16 @@ def _message(line: str) -> str:
     except (ValueError, RecursionError):
         return plain
     match entry:
-        case {"fields": {"message": str(message)}}:
-            return message
-        case {"message": str(message)}:
-            return message
+        case {"fields": {"message": str(message)}} | {"message": str(message)}:
+            return f"{message}{_rank(entry)}"
         case _:
             return plain
+
+
+def _rank(entry: object) -> str:
+    """As a plain line ends in it: " rank=0"."""
+    match entry:
+        case {"span": {"rank": int(rank)}} | {"fields": {"rank": int(rank)}}:
+            return f" rank={rank}"
+        case _:
+            return ""

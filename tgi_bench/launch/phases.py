@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tgi_bench.launch.log import messages
+from tgi_bench.launch.log import said
 from tgi_bench.plan.plan import Timeouts
 
 
@@ -66,6 +66,7 @@ _LINES: tuple[tuple[re.Pattern[str], StartPhase, str], ...] = tuple(
         (r"Shard (?:\d+ )?ready in", StartPhase.LOAD, "shards are ready"),
         (r"Starting Webserver", StartPhase.LOAD, "starting its webserver"),
         (r"Warming up model", StartPhase.LOAD, "warming up"),
+        (r"(?:^|: )Connected$", StartPhase.LOAD, "listening"),
         # what the engines print through the hub's library
         (r"Fetching \d+ files:.*?(\d+)/(\d+)", StartPhase.DOWNLOAD, "downloading {0} of {1}"),
         (
@@ -85,10 +86,17 @@ _LINES: tuple[tuple[re.Pattern[str], StartPhase, str], ...] = tuple(
 
 def last_step(lines: Sequence[str]) -> Step | None:
     """What the last line that says anything of it says; None where none does."""
-    for message in reversed(messages(lines)):
-        for line in reversed(re.split(r"[\r\n]", message)):
-            for pattern, phase, words in _LINES:
-                match = pattern.search(line)
-                if match is not None:
-                    return Step(phase, words.format(*(group.strip() for group in match.groups())))
+    return next((step for line in reversed(said(lines)) if (step := _step(line))), None)
+
+
+def steps(lines: Sequence[str]) -> tuple[Step, ...]:
+    """All that the lines say of it, in their order."""
+    return tuple(step for line in said(lines) if (step := _step(line)))
+
+
+def _step(line: str) -> Step | None:
+    for pattern, phase, words in _LINES:
+        match = pattern.search(line)
+        if match is not None:
+            return Step(phase, words.format(*(group.strip() for group in match.groups())))
     return None

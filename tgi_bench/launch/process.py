@@ -15,17 +15,18 @@ from typing import Self
 
 from tgi_bench.errors import LaunchError
 from tgi_bench.launch import follow_parent
-from tgi_bench.launch.log import LogFile, fatal_cause
+from tgi_bench.launch.cause import death_of
+from tgi_bench.launch.endpoint import Death
+from tgi_bench.launch.log import LogFile
 from tgi_bench.launch.owner import marks
 from tgi_bench.launch.pump import Pump
 from tgi_bench.launch.secrets import Redactor
+from tgi_bench.memory_evidence import KillCounter
 
 _POLL_S = 0.01
 _TERM_WAIT_S = 5.0
 _LOG_WAIT_S = 0.5
 """What ended has left its last words in a pipe; a child of it may hold the pipe open."""
-_KILLED = "killed with SIGKILL"
-_KILLED_HINT = ", perhaps by the host for want of memory"
 _START_LINE = "# tgi-bench: start "
 
 
@@ -56,6 +57,9 @@ class ServerProcess:
         begin = number_start(command.log_path)
         self.log = LogFile(command.log_path, begin)
         self._pump = _pump(command)
+        # It starts in this process's cgroup; its own may be another by the time that it ends.
+        self._kills = KillCounter.of()
+        self._kills_before = self._kills.read()
         try:
             self._process = _popen(command, self._pump)
         except BaseException:
@@ -88,15 +92,12 @@ class ServerProcess:
             self._pump.drained(_LOG_WAIT_S)
         return False
 
-    def death_cause(self) -> str | None:
-        """Why it ended, in one sentence, from its log and its exit; None while it runs."""
-        status = self._ended()
-        if status is None:
-            return None
-        cause = fatal_cause(self.log.lines())
-        if cause:
-            return f"{cause} ({status})"
-        return f"it ended: {status}" + (_KILLED_HINT if status == _KILLED else "")
+    def death(self, since: int = 0, device_type: str | None = None) -> Death | None:
+        """As RunningServer has it, from its log, its exit and its cgroup."""
+        # Asked before its log is read: what it wrote before its end is then in there.
+        ended = None if self.alive() else self._ended()
+        kills = self._kills.read() - self._kills_before
+        return death_of(self.log.lines()[since:], ended, kills, device_type)
 
     def stop(self, term_wait_s: float | None = None) -> None:
         """Ends the group: SIGTERM, up to 5 s, SIGKILL. Does nothing the second time.
@@ -176,9 +177,4 @@ def number_start(log_path: Path) -> int:
 
 
 def _exit_words(code: int) -> str:
-    if code >= 0:
-        return f"exit code {code}"
-    try:
-        return f"killed with {signal.Signals(-code).name}"
-    except ValueError:
-        return f"killed with signal {-code}"
+    return f"exit code {code}" if code >= 0 else f"killed (signal {-code})"

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from tgi_bench.errors import InputError, LaunchError
+from tgi_bench.launch.cause import port_taken
 from tgi_bench.launch.endpoint import LaunchOptions, RunningServer
-from tgi_bench.launch.log import port_taken
 from tgi_bench.launch.ready_process import Program, running
 from tgi_bench.launch.secrets import require_set
 from tgi_bench.launch.sockets import socket_folder

@@ -9,8 +9,9 @@ from typing import Protocol
 import httpx
 
 from tgi_bench.errors import LaunchError
-from tgi_bench.launch.endpoint import Progress
-from tgi_bench.launch.log import LogFile, decisive_cause, fatal_cause
+from tgi_bench.launch.cause import decisive_cause, fatal_cause
+from tgi_bench.launch.endpoint import Death, Progress
+from tgi_bench.launch.log import LogFile, connected, is_launcher
 from tgi_bench.launch.phases import StartPhase, last_step
 from tgi_bench.launch.probe import Failure, Generation, Probe
 from tgi_bench.plan.plan import Timeouts
@@ -33,8 +34,8 @@ class StartingServer(Protocol):
     def alive(self) -> bool:
         """Whether it runs."""
 
-    def death_cause(self) -> str | None:
-        """Why it ended, in one sentence; None while it runs."""
+    def death(self) -> Death | None:
+        """Why it ended, or is about to; None while it runs and its log says nothing of it."""
 
 
 def wait_until_ready(
@@ -51,7 +52,7 @@ def wait_until_ready(
         while True:
             lines = watch.look()
             url = probe.find_url(lines) or url
-            if url is not None and probe.healthy(client, url):
+            if url is not None and watch.listens and probe.healthy(client, url):
                 break
             time.sleep(_POLL_S)
         watch.enter(StartPhase.PROBE)
@@ -60,6 +61,9 @@ def wait_until_ready(
                 watch.give_up(f"its first generation failed: {failure.reason}")
             watch.last_failure = failure.reason
             time.sleep(_AGAIN_S)
+        watch.look()
+        if watch.broken is not None:  # another program answered at the address
+            watch.give_up(watch.broken)
     return url
 
 
@@ -86,6 +90,13 @@ class _Watch:
     said: str = ""
     broken: str | None = None
     broken_at: float = 0.0
+    is_launcher: bool = False
+    connected: bool = False
+
+    @property
+    def listens(self) -> bool:
+        """False where a launcher's log does not say so yet: another program may answer there."""
+        return self.connected or not self.is_launcher
 
     def look(self) -> tuple[str, ...]:
         """The log's new lines. Raises LaunchError where the start has failed."""
@@ -93,7 +104,7 @@ class _Watch:
         alive = self.server.alive()
         lines = self.server.log.read_on()
         if not alive:
-            raise self._failed(self.server.death_cause() or "it ended")
+            raise self._failed(self._death("it ended"))
         now = time.monotonic()
         self.spent_s[self.phase] = self.spent_s.get(self.phase, 0.0) + now - self.seen
         self.seen = now
@@ -116,23 +127,29 @@ class _Watch:
         until = time.monotonic() + _DEATH_SHOWS_S
         while time.monotonic() < until:
             if not self.server.alive():
-                cause = self.server.death_cause() or cause
+                cause = self._death(cause)
                 break
             time.sleep(_POLL_S)
         else:
             logged = fatal_cause(self.server.log.lines())
-            cause = cause if logged is None else f"{cause} (its log: {logged})"
+            cause = cause if logged is None else f"{cause} (its log: {logged.text})"
         raise self._failed(cause)
 
     def _read(self, lines: tuple[str, ...], now: float) -> None:
+        self.is_launcher = self.is_launcher or is_launcher(lines)
+        self.connected = self.connected or connected(lines)
         step = last_step(lines) if self.phase is not StartPhase.PROBE else None
         if step is not None:
             self.phase = step.phase
             self._say(step.text)
         if self.broken is None and (broken := decisive_cause(lines)) is not None:
-            self.broken, self.broken_at = broken, now
+            self.broken, self.broken_at = broken.text, now
         if self.broken is not None and now - self.broken_at >= _DEATH_SHOWS_S:
-            raise self._failed(fatal_cause(self.server.log.lines()) or self.broken)
+            raise self._failed(self._death(self.broken))
+
+    def _death(self, otherwise: str) -> str:
+        death = self.server.death()
+        return otherwise if death is None else death.cause
 
     def _say(self, text: str) -> None:
         if text != self.said:

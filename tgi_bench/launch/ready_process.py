@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tgi_bench.errors import LaunchError
-from tgi_bench.launch.endpoint import Endpoint, LaunchOptions, RunningServer
+from tgi_bench.launch.endpoint import Death, Endpoint, LaunchOptions, RunningServer
 from tgi_bench.launch.facts import Started, facts_of
 from tgi_bench.launch.probe import FindUrl, Probe
 from tgi_bench.launch.process import Command, ServerProcess
@@ -48,9 +48,13 @@ class ReadyProcess:
         """Whether it runs."""
         return self.process.alive()
 
-    def death_cause(self) -> str | None:
-        """Why it ended, in one sentence; None while it runs."""
-        return self.process.death_cause()
+    def death(self, since: int = 0) -> Death | None:
+        """As RunningServer has it."""
+        return self.process.death(since, self.endpoint.facts.device_type)
+
+    def log_length(self) -> int:
+        """Lines of its log so far."""
+        return self.process.log.length()
 
     def log_tail(self, count: int) -> tuple[str, ...]:
         """The last lines of its log, oldest first."""

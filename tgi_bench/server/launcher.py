@@ -289,7 +289,7 @@ async def _serve_http(deployment: _Deployment, stopped: asyncio.Event) -> None:
         where = f"{config.hostname}:{config.port}"
         told = str(error)
         if isinstance(error, OSError):
-            told = f"cannot listen on {where}: {_why(error)}"
+            told = f"Failed to bind to {where}: {_why(error)}"
         log.error(ROUTER, told)
         log.error(LAUNCHER, "Webserver Crashed")
         raise _LauncherError("WebserverFailed") from error

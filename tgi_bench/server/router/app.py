@@ -69,11 +69,11 @@ class Router:
             )
             opened.push_async_callback(runner.cleanup)
             await runner.setup()
+            self._log.info(ROUTER, "Connected")  # TGI's router says so before it binds
             site = web.TCPSite(runner, self._config.hostname, self._config.port)
             await site.start()
             self._port = int(runner.addresses[0][1])
             self._cleanup = opened.pop_all()
-        self._log.info(ROUTER, "Connected")
         self._log.info(ROUTER, f"Listening on {self._config.hostname}:{self._port}")
 
     async def stop(self) -> None:

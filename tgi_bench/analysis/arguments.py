@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
 from tgi_bench.analysis.rules import Check, Rule, Seen, apply
 from tgi_bench.analysis.run import DeploymentRecord
-from tgi_bench.plan.launcher_args import arguments_of, parse_version
+from tgi_bench.observation import ServerFacts
+from tgi_bench.plan.launcher_args import arguments_of, built_from, tags_saying
 from tgi_bench.plan.plan import ArgumentValue, Deployment, Engine
 
 REACHED_BY = frozenset({"hostname", "port", "prometheus_port", "shard_uds_path"})
 """How a server is reached; the launchers of tgi-bench choose these themselves."""
 
+_NUMBERS = re.compile(r"v?(\d+\.\d+\.\d+)(?![.\d])")
 _RENAMED = {
     "max_input_length": "max_input_tokens",
     "max_input_tokens": "max_input_length",
@@ -119,30 +122,58 @@ def _letters(text: str) -> str:
 
 def check_version(deployments: Sequence[DeploymentRecord]) -> Check:
     """The version that each server reports against the planned one."""
-    versions = sorted({v for d in deployments if (v := _said_version(d)) is not None})
-    count = sum(_said_version(d) is not None for d in deployments)
-    text = f"{', '.join(versions)} at {count} server{'' if count == 1 else 's'}"
-    return apply(replace(VERSION, well=lambda _: text), deployments)
+    return apply(VERSION, deployments)
+
+
+def _versions(seen: Sequence[Seen]) -> str:
+    texts = dict.fromkeys(one.text for one in seen)
+    return f"{'; '.join(texts)} at {len(seen)} server{'' if len(seen) == 1 else 's'}"
 
 
 def _version(record: DeploymentRecord) -> Seen | None:
-    said, planned = _said_version(record), record.deployment.tgi_version
-    if said is None:
+    """None of a server of another engine than was planned: that is another check's question."""
+    facts, deployment = record.facts, record.deployment
+    if facts is None or facts.version is None:
         return None
-    assumed = " (assumed)" if record.deployment.version_assumed else ""
-    return Seen(not _equal_versions(said, planned), 1, f"{said}, planned was {planned}{assumed}")
-
-
-def _said_version(record: DeploymentRecord) -> str | None:
-    """Of text-generation-inference."""
-    if record.facts is None or record.deployment.engine is not Engine.TGI:
+    if (facts.identity.engine or deployment.engine.value) != deployment.engine.value:
         return None
-    return record.facts.version
+    if deployment.engine is not Engine.TGI:
+        return _other_version(facts.version, deployment.tgi_version)
+    if deployment.version_assumed:
+        return Seen(False, 0, f"{facts.version}; none was asked for")
+    return _tgi_version(facts, deployment.tgi_version)
 
 
-def _equal_versions(said: str, planned: str) -> bool:
-    """Equal up to a suffix such as "-dev0" or "-native"."""
-    return said.partition("-")[0] == str(parse_version(planned))
+def _tgi_version(facts: ServerFacts, planned: str) -> Seen:
+    """By the tag that it was built from, where it tells that; else by what the planned tag's
+    sources say, which is not always the tag."""
+    said, identity = facts.version or "", facts.identity
+    tag = built_from(identity.sha, identity.docker_label)
+    if tag is not None:
+        text = f"{said}, built from the commit of {tag.version}"
+        return _against(planned, planned == tag.version, text)
+    versions = [tag.version for tag in tags_saying(said)]
+    if not versions:
+        return _against(planned, said.partition("-")[0] == planned, said)
+    if versions == [said]:
+        return _against(planned, planned == said, said)
+    if len(versions) == 1:
+        told = f"{said}, as {versions[0]} says of itself"
+    else:
+        told = f"{said}, as {' and '.join(versions)} say of themselves: no commit tells which"
+    return _against(planned, planned in versions, told)
+
+
+def _other_version(said: str, planned: str) -> Seen | None:
+    """None where none was asked for, or not as three numbers: `latest`, a build's digits."""
+    asked, found = _NUMBERS.match(planned), _NUMBERS.match(said)
+    if asked is None or found is None:
+        return None
+    return _against(planned, asked[1] == found[1], said)
+
+
+def _against(planned: str, good: bool, text: str) -> Seen:
+    return Seen(not good, 1, text if good else f"{text}, planned was {planned}")
 
 
 ARGUMENTS = Rule(
@@ -159,4 +190,5 @@ VERSION = Rule(
     "no server said its version",
     "say the right one in server.version",
     rows="deployments",
+    well=_versions,
 )

@@ -16,6 +16,7 @@ from tgi_bench.plan.launcher_args.table import (
     SettingValue,
     arguments_of,
 )
+from tgi_bench.plan.launcher_args.tags import Tag, built_from, tags_saying
 from tgi_bench.plan.launcher_args.version import (
     NEWEST,
     OLDEST,
@@ -35,9 +36,11 @@ __all__ = [
     "Kind",
     "LauncherSettings",
     "SettingValue",
+    "Tag",
     "Version",
     "args_message",
     "arguments_of",
+    "built_from",
     "check",
     "command_line",
     "debug_form",
@@ -45,6 +48,7 @@ __all__ = [
     "parse_command_line",
     "parse_version",
     "tag_of",
+    "tags_saying",
     "unknown_behaviour",
     "version_of_image",
 ]

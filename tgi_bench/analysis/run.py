@@ -112,6 +112,16 @@ class DeploymentRecord:
         """Of the deployment."""
         return self.deployment.deployment_id
 
+    @property
+    def ranks(self) -> int | None:
+        """num_shard as its sockets say; None where they were not asked."""
+        return None if self.facts is None or self.facts.shards is None else self.facts.shards.ranks
+
+    @property
+    def num_shard(self) -> int:
+        """As its sockets say, else as it was requested."""
+        return self.ranks or self.deployment.num_shard
+
 
 @dataclass(frozen=True, slots=True)
 class Run:
@@ -138,3 +148,10 @@ class Run:
     telemetry: tuple[TelemetrySummary, ...] = ()
     tasks: tuple[TaskSummary, ...] = ()
     models: tuple[DirectRecord, ...] = ()
+
+    def record(self, deployment_id: str) -> DeploymentRecord:
+        """The deployment of that id; KeyError where the run has none."""
+        for record in self.deployments:
+            if record.deployment_id == deployment_id:
+                return record
+        raise KeyError(deployment_id)

@@ -50,7 +50,7 @@ class BestBatch:
     """
 
     setting: Setting
-    num_shard: int
+    deployment_id: str
     batch_size: int
     tokens_per_s: float
     step_latency_ns: float
@@ -113,7 +113,7 @@ def best_batches(plan: Plan, trials: Sequence[TrialSummary]) -> tuple[BestBatch,
     groups: dict[tuple[str, Setting], list[BestBatch]] = {}
     for summary in usable(trials):
         server, chosen = servers[summary.trial.deployment_id], shared[summary.trial.trial_id]
-        if (candidate := _candidate(chosen, server.num_shard, summary)) is not None:
+        if (candidate := _candidate(chosen, summary)) is not None:
             groups.setdefault((server.deployment_id, chosen), []).append(candidate)
     asked: dict[tuple[str, Setting], list[TrialSummary]] = {}
     for summary in trials:
@@ -144,14 +144,14 @@ def _points(key: tuple[Setting, str, int], latency_ns: dict[int, float]) -> Iter
         )
 
 
-def _candidate(shared: Setting, num_shard: int, summary: TrialSummary) -> BestBatch | None:
+def _candidate(shared: Setting, summary: TrialSummary) -> BestBatch | None:
     """The trial as the best one; None where it has no decode throughput."""
     total, token = summary.decode_total, summary.decode_token
     if total is None or total.throughput is None or token is None:
         return None
     return BestBatch(
         setting=shared,
-        num_shard=num_shard,
+        deployment_id=summary.trial.deployment_id,
         batch_size=summary.trial.batch_size,
         tokens_per_s=total.throughput.mean,
         step_latency_ns=token.latency.mean,

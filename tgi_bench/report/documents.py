@@ -72,13 +72,13 @@ def as_csv(run: Run) -> str:
 
 def _rows(run: Run, summary: TrialSummary) -> tuple[tuple[str, ...], ...]:
     trial = summary.trial
-    deployment = run.plan.deployment(trial.deployment_id)
+    record = run.record(trial.deployment_id)
     shared = (
         run.run_id,
         run.origin.value,
         trial.trial_id,
-        "" if (num_shard := known_num_shard(deployment)) is None else str(num_shard),
-        deployment.quantize or "",
+        "" if (num_shard := known_num_shard(record)) is None else str(num_shard),
+        record.deployment.quantize or "",
         str(trial.sequence_length),
         str(trial.decode_length),
         str(trial.batch_size),

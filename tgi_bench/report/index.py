@@ -19,10 +19,10 @@ from tgi_bench.report.words import (
     NOT_FINISHED,
     UNDEFINED,
     cell_word,
-    gpus,
+    devices,
     milliseconds,
     model,
-    num_shard_of,
+    num_shard,
     origin_line,
     setting_heading,
     short_reason,
@@ -60,12 +60,12 @@ def index(run: Run) -> str:
 
 
 def shard_counts(run: Run) -> tuple[int, ...]:
-    """Every num_shard of the plan, ascending."""
-    return tuple(sorted({d.num_shard for d in run.plan.deployments}))
+    """Every num_shard of the run, ascending."""
+    return tuple(sorted({record.num_shard for record in run.deployments}))
 
 
 def _links(run: Run) -> str:
-    lines = (f"- [{gpus(num_shard_of(run, n))}]({file_name(n)})\n" for n in shard_counts(run))
+    lines = (f"- [{devices(run, n)}]({file_name(n)})\n" for n in shard_counts(run))
     return f"# Tables\n\n{''.join(lines)}"
 
 
@@ -75,7 +75,7 @@ def _best(run: Run) -> str:
         return ""
     rows = tuple(
         (
-            str(b.num_shard),
+            num_shard(run.record(b.deployment_id)),
             setting_heading(b.setting),
             str(b.setting.sequence_length),
             str(b.batch_size),

@@ -35,6 +35,7 @@ observed_kind is "measured" or "simulated"; error is (estimated - observed) / ob
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 from tgi_bench.analysis.rules import Verdict
 from tgi_bench.analysis.run import (
@@ -43,7 +44,6 @@ from tgi_bench.analysis.run import (
     StepFigures,
     TrialSummary,
 )
-from tgi_bench.observation import ShardFacts
 from tgi_bench.report.estimated_documents import estimates_json
 from tgi_bench.report.load_documents import Json, floor, load
 from tgi_bench.report.table_page import entry_json
@@ -110,29 +110,21 @@ def _deployment(record: DeploymentRecord) -> Json:
             "simulated": facts.simulated,
             "ready_ns": facts.ready_ns,
             "details": dict(facts.details),
-            "shards": None if facts.shards is None else _shards(facts.shards),
+            "identity": asdict(facts.identity),
+            "shards": None if facts.shards is None else asdict(facts.shards),
         }
     return {
         "deployment_id": d.deployment_id,
         "launcher": d.launcher.value,
-        "engine": None if engine is None else engine.value,
+        "engine": engine,
         "image": d.image,
         "tgi_version": known_version(d),
         "version_assumed": d.version_assumed,
-        "num_shard": known_num_shard(d),
+        "num_shard": known_num_shard(record),
         "arguments": {a.name: a.value for a in d.arguments},
         "variable": [a.name for a in d.arguments if a.variable],
         "server": said,
         "failure": record.failure,
-    }
-
-
-def _shards(shards: ShardFacts) -> Json:
-    return {
-        "protocol": shards.protocol,
-        "ranks": shards.ranks,
-        "device_types": list(shards.device_types),
-        "dtypes": list(shards.dtypes),
     }
 
 

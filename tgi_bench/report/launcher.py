@@ -16,7 +16,6 @@ from tgi_bench.plan.launcher_args import (
 )
 from tgi_bench.plan.plan import (
     ANY_MODEL,
-    MODEL_SERVED,
     ArgumentValue,
     AttachOptions,
     Deployment,
@@ -24,7 +23,7 @@ from tgi_bench.plan.plan import (
     LauncherKind,
 )
 from tgi_bench.plan.server_command import requested_command
-from tgi_bench.report.words import NOT_KNOWN, argument, known_num_shard
+from tgi_bench.report.words import NOT_KNOWN, argument, known_num_shard, said_model
 
 
 def commands(run: Run, records: Sequence[DeploymentRecord]) -> str:
@@ -69,7 +68,8 @@ def _source(run: Run, records: Sequence[DeploymentRecord]) -> str:
     if len(printed) == len(records):
         return "As the server printed them when it started."
     if all(r.deployment.launcher is LauncherKind.ATTACH for r in records):
-        return "As the experiment says: a server that ran already is not asked for them."
+        told = "; num_shard as its sockets say" if any(r.ranks for r in records) else ""
+        return f"As the experiment says: a server that ran already is not asked for them{told}."
     if not printed:
         return "As requested: no server printed its arguments."
     rest = ", ".join(r.deployment.deployment_id for r in records if r not in printed)
@@ -82,14 +82,13 @@ def _texts(record: DeploymentRecord, imported: bool) -> dict[str, str]:
         return {name: _one_line(text) for name, text in record.facts.arguments}
     asked = _asked(record.deployment, imported)
     model = "model_id" if record.deployment.engine is Engine.TGI else "model"
-    named, known = record.deployment.model, known_num_shard(record.deployment)
-    said = {} if record.facts is None else dict(record.facts.details)
-    served = argument(said[MODEL_SERVED]) if MODEL_SERVED in said else NOT_KNOWN
+    named, known, said = record.deployment.model, known_num_shard(record), said_model(record)
+    served = NOT_KNOWN if said is None else argument(said)
     num_shard = NOT_KNOWN if known is None else argument(known)
     return {
         model: served if named == ANY_MODEL else argument(named),
         **{a.name: asked[a.name] for a in record.deployment.arguments},
-        "num_shard": num_shard if known is None else asked.get("num_shard", num_shard),
+        "num_shard": num_shard if record.ranks else asked.get("num_shard", num_shard),
     }
 
 

@@ -63,13 +63,13 @@ def loads_csv(run: Run) -> str:
 
 def _rows(run: Run, load: LoadSummary) -> tuple[tuple[str, ...], ...]:
     trial = load.trial
-    deployment = run.plan.deployment(trial.deployment_id)
+    record = run.record(trial.deployment_id)
     shared = (
         run.run_id,
         run.origin.value,
         trial.trial_id,
-        _text(known_num_shard(deployment)),
-        deployment.quantize or "",
+        _text(known_num_shard(record)),
+        record.deployment.quantize or "",
         arrivals_kind(trial.arrivals),
         NOT_FINISHED.replace(" ", "_") if load.end is None else load.end.outcome.value,
     )

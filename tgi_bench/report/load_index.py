@@ -40,8 +40,8 @@ def against_throughput(run: Run) -> str:
     rows = []
     answers = []
     for load in run.loads:
-        deployment = run.plan.deployment(load.trial.deployment_id)
-        place = (num_shard(deployment), deployment_heading(deployment))
+        record = run.record(load.trial.deployment_id)
+        place = (num_shard(record), deployment_heading(record.deployment))
         shown = load.stages if has_figures(load) or load.trial.find is not None else ()
         for stage in shown:
             rows.append(

@@ -25,12 +25,11 @@ from tgi_bench.report.words import (
     NOT_KNOWN,
     UNDEFINED,
     cell_word,
-    gpus,
+    devices,
     known_engine,
     known_model,
     milliseconds,
     model,
-    num_shard_of,
     origin_line,
     setting_heading,
     short_reason,
@@ -48,21 +47,20 @@ def file_name(num_shard: int) -> str:
 
 def per_shard(run: Run, num_shard: int) -> str:
     """The report of all deployments of that num_shard."""
-    records = [d for d in run.deployments if d.deployment.num_shard == num_shard]
+    records = [d for d in run.deployments if d.num_shard == num_shard]
     ids = {d.deployment.deployment_id for d in records}
     trials = [t for t in run.trials if t.trial.deployment_id in ids]
     loads = [load for load in run.loads if load.trial.deployment_id in ids]
-    known = num_shard_of(run, num_shard)
-    devices = "a running server" if known is None else gpus(known)
+    where = devices(run, num_shard, unknown="a running server")
     # A page of loads only has no batches to speak of; one of neither says so by empty tables.
     batches = bool(trials) or not loads
     sections = (
-        f"# {run.plan.experiment}: {model(run)} on {devices}\n",
+        f"# {run.plan.experiment}: {model(run)} on {where}\n",
         f"{origin_line(run)} Verdict of the whole run: {run.verdict.word} (see below).\n",
         commands(run, records),
         f"# {_arguments_title(records)}\n\n{arguments(run, records)}",
         f"# Experiment Generation Arguments\n\n{_parameters(run, records, trials, batches)}",
-        f"# Tensor Parallel (TP) - {devices}\n\n{_tables(run, trials)}" if batches else "",
+        f"# Tensor Parallel (TP) - {where}\n\n{_tables(run, trials)}" if batches else "",
         _runs(run, trials),
         estimated(run, frozenset(t.trial.trial_id for t in trials)) if trials else "",
         load_section(run, loads),
@@ -112,26 +110,27 @@ def _parameters(
 
 def _arguments_title(records: Sequence[DeploymentRecord]) -> str:
     """As the published report has it; of another engine, or one not known, in plain words."""
-    tgi = all(known_engine(r) is Engine.TGI for r in records)
+    tgi = all(known_engine(r) == Engine.TGI for r in records)
     return "text_generation_launcher: Args" if tgi else "Arguments of the server"
 
 
 def _version_title(records: Sequence[DeploymentRecord]) -> str:
     """Of TGI alone, or of whatever engine it is."""
-    tgi = all(known_engine(r) is Engine.TGI for r in records)
+    tgi = all(known_engine(r) == Engine.TGI for r in records)
     return "TGI Version" if tgi else "Engine"
 
 
 def _version(record: DeploymentRecord) -> str:
-    if record.facts is not None and record.facts.version is not None:
-        return record.facts.version
-    if known_engine(record) is None:
+    engine, deployment = known_engine(record), record.deployment
+    if engine is None:
         return NOT_KNOWN
-    assumed = " (assumed)" if record.deployment.version_assumed else ""
-    deployment = record.deployment
-    if deployment.engine is not Engine.TGI:
-        return f"{engine_spec(deployment.engine).title} {deployment.tgi_version}".rstrip()
-    return deployment.tgi_version + assumed
+    assumed = " (assumed)" if deployment.version_assumed else ""
+    planned = f"{deployment.tgi_version}{assumed}" if engine == deployment.engine else ""
+    said = record.facts.version if record.facts is not None else None
+    if engine == Engine.TGI:
+        return said or planned or NOT_KNOWN
+    title = engine_spec(Engine(engine)).title if engine in set(Engine) else engine
+    return f"{title} {said or planned}".rstrip()
 
 
 def _tables(run: Run, trials: Sequence[TrialSummary]) -> str:

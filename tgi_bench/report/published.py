@@ -23,7 +23,9 @@ Cell = float | str
 NO_RUNS = "NaN"
 _LATENCY_STEPS = ("Prefill", "Decode (token)", "Decode (total)")
 _THROUGHPUT_STEPS = ("Prefill", "Decode")
-_SECTION = re.compile(r"#+ Tensor Parallel \(TP\) - (\d{1,4}) GPUs?", re.ASCII)
+_SECTION = re.compile(
+    r"#+ Tensor Parallel \(TP\) - (?:(\d{1,4}) GPUs?|\w+ \(num_shard (\d{1,4})\))", re.ASCII
+)
 _LENGTH = re.compile(r"#+ Sequence Length (\d{1,9})", re.ASCII)
 _QUANTIZED = re.compile(
     r"#+ (?:No Quantization|Quantization: ([^;]+))((?:; \w+: [^;]+)*)", re.ASCII
@@ -105,7 +107,7 @@ class _Reader:
 
     def heading(self, text: str) -> None:
         if found := _SECTION.fullmatch(text):
-            self.section, self.num_shard, self.length = "tables", int(found[1]), None
+            self.section, self.num_shard, self.length = "tables", int(found[1] or found[2]), None
             self._unquantized()
         elif found := _LENGTH.fullmatch(text):
             self.length = int(found[1])

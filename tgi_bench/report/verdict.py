@@ -10,12 +10,13 @@ from tgi_bench.analysis.rules import Check
 from tgi_bench.analysis.run import DeploymentRecord, Origin, Run
 from tgi_bench.analysis.telemetry import TELEMETRY_DEFINITIONS
 from tgi_bench.analysis.verdict import CLIENT_SHARE
+from tgi_bench.observation import ServerFacts
 from tgi_bench.plan.plan import LauncherKind, SimulatedOptions
 from tgi_bench.report.estimated_compare import SIMULATED_WITH, simulated_with
 from tgi_bench.report.estimated_stack import provenance
 from tgi_bench.report.excess import excess_sentences, ranks_and_cores
 from tgi_bench.report.table import Table, markdown
-from tgi_bench.report.words import NOT_KNOWN, UNDEFINED, known_model, known_version
+from tgi_bench.report.words import NOT_KNOWN, UNDEFINED, known_version, said_model
 
 WRITTEN_BY = "Tables written by"
 """The name in an imported run's environment of the program that wrote its tables."""
@@ -94,7 +95,7 @@ def simulated(run: Run) -> str:
     """What stood in for hardware; empty where nothing did."""
     if run.origin is not Origin.SIMULATED:
         return ""
-    lines = dict.fromkeys(_simulation(run, d) for d in run.deployments)
+    lines = dict.fromkeys(_simulation(d) for d in run.deployments)
     return (
         "# What was simulated\n\n"
         + "".join(lines)
@@ -115,14 +116,14 @@ def _calibration(run: Run) -> str:
     return f"- {provenance(calibration)} Its constants: {values}.\n"
 
 
-def _simulation(run: Run, record: DeploymentRecord) -> str:
+def _simulation(record: DeploymentRecord) -> str:
     """Of a server that tgi-bench did not start as `embedded`, only that it says so of itself."""
     deployment = record.deployment
     version = f"behaving as TGI {deployment.tgi_version}"
     if deployment.launcher is not LauncherKind.EMBEDDED:
         said = None if record.facts is None else record.facts.version
         version = f"behaving as TGI {said or known_version(deployment) or NOT_KNOWN}"
-        named = f"model {known_model(run) or NOT_KNOWN}"
+        named = f"model {said_model(record) or NOT_KNOWN}"
         return f"- {named}, as its server says of itself, {version}\n"
     embedded, host = deployment.embedded, deployment.host
     planned = deployment.planned_accelerator
@@ -144,11 +145,24 @@ def environment(run: Run) -> str:
     return "# Environment\n\n" + markdown(Table(("Name", "Value"), rows)) if rows else ""
 
 
+def _said_rows(facts: ServerFacts) -> tuple[tuple[str, str], ...]:
+    """What is known of a start, with what the server said of itself."""
+    own = facts.identity
+    stated = {
+        "Engine, as it says": " ".join(filter(None, (own.engine, own.version))),
+        "Models, as it says": ", ".join(own.models) if len(own.models) > 1 else "",
+        "Model revision, as it says": own.revision or "",
+        "Built from, as it says": ", ".join(filter(None, (own.sha, own.docker_label))),
+        "Device, as it says": ", ".join(filter(None, (own.device_type, own.dtype))),
+    }
+    return (*facts.details, *((name, text) for name, text in stated.items() if text))
+
+
 def _start_rows(run: Run) -> tuple[tuple[str, str], ...]:
     """A row for each detail; one for each server that says otherwise than the others."""
     said: dict[str, dict[str, list[str]]] = {}
     for record in run.deployments:
-        for name, value in () if record.facts is None else record.facts.details:
+        for name, value in () if record.facts is None else _said_rows(record.facts):
             said.setdefault(name, {}).setdefault(value, []).append(record.deployment.deployment_id)
     return tuple(
         (name if len(values) == 1 else f"{name} ({', '.join(ids)})", value)

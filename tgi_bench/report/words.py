@@ -108,15 +108,35 @@ def _heading(quantized: str, others: Sequence[tuple[str, ArgumentValue]]) -> str
     return "; ".join((quantized, *values))
 
 
-def gpus(num_shard: int | None) -> str:
-    """ "1 GPU", "2 GPUs"; None: "num_shard not known"."""
+def gpus(num_shard: int | None, device_type: str | None = None) -> str:
+    """ "1 GPU", "2 GPUs", "cpu (num_shard 2)"; None: "num_shard not known".
+
+    device_type: as the server says it; None: it does not.
+    """
     if num_shard is None:
         return f"num_shard {NOT_KNOWN}"
+    if device_type == "cpu":
+        return f"{device_type} (num_shard {num_shard})"
     return f"{num_shard} GPU" if num_shard == 1 else f"{num_shard} GPUs"
 
 
-def known_num_shard(deployment: Deployment) -> int | None:
+def devices(run: Run, num_shard: int, unknown: str | None = None) -> str:
+    """What the servers of a page of that num_shard compute on, in words.
+
+    unknown: instead, where num_shard is not known of any of them.
+    """
+    of_page = [record for record in run.deployments if record.num_shard == num_shard]
+    if all(known_num_shard(record) is None for record in of_page):
+        return gpus(None) if unknown is None else unknown
+    types = {None if r.facts is None else r.facts.device_type for r in of_page}
+    return gpus(num_shard, types.pop() if len(types) == 1 else None)
+
+
+def known_num_shard(record: DeploymentRecord) -> int | None:
     """The tensor-parallel degree; None: nobody said it of a server that ran already."""
+    if record.ranks is not None:
+        return record.ranks
+    deployment = record.deployment
     stated = any(
         a.name == engine_spec(deployment.engine).shard_argument and a.value is not None
         for a in deployment.arguments
@@ -126,13 +146,16 @@ def known_num_shard(deployment: Deployment) -> int | None:
     return deployment.num_shard
 
 
-def known_engine(record: DeploymentRecord) -> Engine | None:
-    """What serves; None: nobody said it of a server that ran already."""
-    deployment = record.deployment
-    silent = record.facts is None or record.facts.version is None
+def known_engine(record: DeploymentRecord) -> str | None:
+    """What serves, as it says itself, else as it was asked for; None: nobody said it of a server
+    that ran already."""
+    deployment, facts = record.deployment, record.facts
+    if facts is not None and facts.identity.engine is not None:
+        return facts.identity.engine
+    silent = facts is None or facts.version is None
     if deployment.launcher is LauncherKind.ATTACH and deployment.engine is Engine.TGI and silent:
         return None
-    return deployment.engine
+    return deployment.engine.value
 
 
 def known_version(deployment: Deployment) -> str | None:
@@ -141,27 +164,26 @@ def known_version(deployment: Deployment) -> str | None:
     return None if attached and deployment.version_assumed else deployment.tgi_version
 
 
-def num_shard(deployment: Deployment) -> str:
+def num_shard(record: DeploymentRecord) -> str:
     """Of a deployment, for a table's cell."""
-    known = known_num_shard(deployment)
+    known = known_num_shard(record)
     return NOT_KNOWN if known is None else str(known)
 
 
-def num_shard_of(run: Run, num_shard: int) -> int | None:
-    """Of a page of that num_shard: None where it is not known of any server of it."""
-    of_page = [d for d in run.plan.deployments if d.num_shard == num_shard]
-    return num_shard if any(known_num_shard(d) is not None for d in of_page) else None
+def said_model(record: DeploymentRecord) -> str | None:
+    """The model that its server says it serves, the first of several; None: it says none."""
+    if record.facts is None:
+        return None
+    if record.facts.identity.models:
+        return record.facts.identity.models[0]
+    return dict(record.facts.details).get(MODEL_SERVED)
 
 
 def known_model(run: Run) -> str | None:
     """The experiment's model, or the one that a running server said; None where neither did."""
     if run.plan.model != ANY_MODEL:
         return run.plan.model
-    for record in run.deployments:
-        said = {} if record.facts is None else dict(record.facts.details)
-        if (name := said.get(MODEL_SERVED)) is not None:
-            return name
-    return None
+    return next((name for r in run.deployments if (name := said_model(r)) is not None), None)
 
 
 def model(run: Run) -> str:

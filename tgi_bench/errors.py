@@ -19,6 +19,12 @@ from dataclasses import dataclass
 
 from tgi_bench.observation import Outcome
 
+NAME_THE_KEY = (
+    "name the environment variable that holds it in server.env (`tgi-bench load`: --api-key-env), "
+    "or write its header in server.headers (--header)"
+)
+"""What mends a server's 401 or 403."""
+
 
 class TgiBenchError(Exception):
     """Base of the tree above. `str()` is one message fit to be shown to a user."""

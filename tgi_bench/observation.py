@@ -125,6 +125,10 @@ class Identity:
     dtype: str | None = None
 
 
+SIMULATED_DEVICE = "simulated"
+"""The device type that a simulated shard says."""
+
+
 @dataclass(frozen=True, slots=True)
 class ShardFacts:
     """What the ranks behind a server's sockets said of themselves, by shard_rank.
@@ -142,6 +146,11 @@ class ShardFacts:
         """num_shard."""
         return len(self.device_types)
 
+    @property
+    def simulated(self) -> bool:
+        """Whether one of them computes on no device."""
+        return SIMULATED_DEVICE in self.device_types
+
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
@@ -150,7 +159,7 @@ class ServerFacts:
     command: the command line that started it, program first.
     arguments: name and text of each launcher argument as its `Args {...}` log line prints
         them; None where no such line was seen.
-    version: as /info says; None where it does not.
+    version: of its engine as it says; None where it does not.
     capacity_tokens: room of its KV cache as it said; None where it did not say.
     capacity_source: which line or metric said so; empty where none did.
     simulated: True where its times come from an estimate and not from a device.

@@ -18,21 +18,15 @@ from tgi_bench.drive.preparation import LoadTarget, Prepared, prepare
 from tgi_bench.drive.stage_ask import Listener, Progress, StageAsk, of_search
 from tgi_bench.errors import InputError, LaunchError, NotRecordedError, StepError
 from tgi_bench.launch.after_failure import end_of_load, explained, found_dead, usable
+from tgi_bench.launch.contact import Contact, contact
 from tgi_bench.launch.endpoint import LaunchOptions, RunningServer
 from tgi_bench.launch.launcher import launch
-from tgi_bench.launch.questions import gauge_asker
-from tgi_bench.launch.secrets import Redactor, api_key_of
+from tgi_bench.launch.metrics import gauge_asker
+from tgi_bench.launch.secrets import Redactor, headers_of
 from tgi_bench.load_observation import LoadStage, RequestObservation
 from tgi_bench.observation import Outcome, ServerFacts, StepObservation, TrialEnd
-from tgi_bench.plan.plan import (
-    AttachOptions,
-    BatchTrial,
-    Deployment,
-    Engine,
-    LauncherKind,
-    LoadTrial,
-    Plan,
-)
+from tgi_bench.plan.engines import Engine
+from tgi_bench.plan.plan import AttachOptions, BatchTrial, Deployment, LauncherKind, LoadTrial, Plan
 from tgi_bench.plan.prompts import batch_prompts
 from tgi_bench.record.load_recording import LoadRecording
 from tgi_bench.record.store import RunStore
@@ -144,16 +138,30 @@ class Sweep:
         )
         sampled = self.telemetry.of(choice_of(deployment, os.environ))
         with sampled, launch(deployment, options) as server:
-            facts = server.endpoint.facts
+            facts = self._facts(deployment, server)
             self.store.deployment_started(deployment.deployment_id, facts)
             self.watcher.ready(deployment, facts)
-            trusted = AttachOptions.verified(deployment.host)
-            asker = gauge_asker(server.endpoint.url, trusted)
-            with self.telemetry.serving(facts.simulated, asker):
+            with self.telemetry.serving(facts.simulated, gauge_asker(_contact(deployment, server))):
                 if self._run_batches(deployment, server):
                     for trial in self._pending_loads(deployment):
                         if not self._run_load(trial, server):
                             return
+
+    def _facts(self, deployment: Deployment, server: RunningServer) -> ServerFacts:
+        """What the server said, with what its ranks say where their sockets are known."""
+        facts, socket = server.endpoint.facts, server.endpoint.master_socket
+        if socket is None:
+            return facts
+        from tgi_bench.drive.ranks import Ranks
+
+        try:
+            with Ranks.connect(socket) as ranks:
+                shards = ranks.facts()
+        except StepError as error:
+            if not self._pending(deployment):
+                return facts  # a load goes to the router: what its shards say stays unknown
+            raise LaunchError(str(error), server.log_tail(_LOG_TAIL)) from error
+        return replace(facts, shards=shards, simulated=facts.simulated or shards.simulated)
 
     def _run_batches(self, deployment: Deployment, server: RunningServer) -> bool:
         """Give the batches their end; False where the server died."""
@@ -327,6 +335,11 @@ def _require_alive(recording: LoadRecording, server: RunningServer) -> None:
         raise StepError(Outcome.SERVER_DIED, "the server no longer answers")
 
 
+def _contact(deployment: Deployment, server: RunningServer) -> Contact:
+    verified = AttachOptions.verified(deployment.host)
+    return contact(server.endpoint.url, headers_of(deployment, os.environ), verified)
+
+
 def _target(deployment: Deployment, server: RunningServer) -> LoadTarget:
     """One of somebody else may be of any engine, where the experiment names none but TGI."""
     unknown = deployment.launcher is LauncherKind.ATTACH and deployment.engine is Engine.TGI
@@ -334,7 +347,7 @@ def _target(deployment: Deployment, server: RunningServer) -> LoadTarget:
         url=server.endpoint.url,
         engine="" if unknown else deployment.engine.value,
         model=deployment.model,
-        api_key=api_key_of(deployment, os.environ),
+        headers=headers_of(deployment, os.environ),
         verify_tls=AttachOptions.verified(deployment.host),
     )
 

@@ -21,14 +21,17 @@ AUTO = closed(4, 2, spoken=Spoken.AUTO)
 
 def test_a_key_goes_with_every_question_and_every_request() -> None:
     with serve(Engine(key="a secret key")) as url:
-        ready = prepare(LoadTarget(url, "", "", "a secret key"), AUTO)
-        assert ready.headers == (("authorization", "Bearer a secret key"),)
+        key = (("Authorization", "Bearer a secret key"),)
+        ready = prepare(LoadTarget(url, "", "", key), AUTO)
+        assert ready.headers == key
         assert ready.abilities.spoken is Spoken.COMPLETIONS
         assert "a secret key" not in str(ready.details)
-        for wrong, said in ((None, "an API key"), ("another", "another API key")):
+        another = (("Authorization", "Bearer another"),)
+        for wrong, said in (((), "an API key"), (another, "another API key")):
             with pytest.raises(InputError, match=f"wants {said}: HTTP 401") as caught:
                 prepare(LoadTarget(url, "", "", wrong), AUTO)
-            assert ("--api-key-env" in str(caught.value)) is (wrong is None)
+            assert "--api-key-env" in str(caught.value)
+            assert "--header" in str(caught.value)
             assert "secret" not in str(caught.value)
 
 
@@ -36,13 +39,13 @@ def test_a_base_path_is_taken_apart_once() -> None:
     with FaultyServer() as server:
         url = f"{server.url}/base/path"
         asked = closed(2, 1, spoken=Spoken.TGI)
-        ready = prepare(LoadTarget(url, "tgi", "", None), asked)
+        ready = prepare(LoadTarget(url, "tgi", ""), asked)
     assert (ready.base_path, ready.host) == ("/base/path", f"127.0.0.1:{server.port}")
 
 
 def test_a_server_that_is_not_there() -> None:
     with pytest.raises(InputError, match=r"does not answer: .*refused"):
-        prepare(LoadTarget(refused_url(), "", "", None), AUTO)
+        prepare(LoadTarget(refused_url(), "", ""), AUTO)
 
 
 def test_a_file_is_read_and_named(tmp_path: Path) -> None:
@@ -50,7 +53,7 @@ def test_a_file_is_read_and_named(tmp_path: Path) -> None:
     file.write_text('{"prompt": "one two"}\n{"prompt": "three"}\n')
     workload = replace(WORKLOAD, prompt=None, file=WorkloadFile(str(file), FileKind.JSONL, False))
     with serve(Engine()) as url:
-        ready = prepare(LoadTarget(url, "", "", None), replace(AUTO, workload=workload))
+        ready = prepare(LoadTarget(url, "", ""), replace(AUTO, workload=workload))
     assert ready.corpus is not None
     assert len(ready.corpus.entries) == 2
     assert dict(ready.details)["Workload file"].startswith(f"{file}, SHA-256 ")
@@ -62,7 +65,7 @@ def test_a_bad_file(tmp_path: Path, text: str) -> None:
     file.write_text(text)
     workload = replace(WORKLOAD, prompt=None, file=WorkloadFile(str(file), FileKind.JSONL, False))
     with serve(Engine()) as url, pytest.raises(InputError, match=r"prompts\.jsonl"):
-        prepare(LoadTarget(url, "", "", None), replace(AUTO, workload=workload))
+        prepare(LoadTarget(url, "", ""), replace(AUTO, workload=workload))
 
 
 def test_a_load_to_a_server_of_unknown_kind() -> None:

@@ -17,10 +17,13 @@ from tests.launch.test_program import FAKE, _serve
 from tgi_bench.errors import InputError, LaunchError
 from tgi_bench.launch import attach
 from tgi_bench.launch.attach import base_url
+from tgi_bench.launch.contact import contact
 from tgi_bench.launch.endpoint import Death, LaunchOptions
+from tgi_bench.launch.facts import Said
+from tgi_bench.launch.identity import Info
 from tgi_bench.launch.launcher import launch, require_startable
 from tgi_bench.launch.program import free_ports
-from tgi_bench.launch.questions import Info, answers, said_details
+from tgi_bench.observation import Identity
 from tgi_bench.plan.plan import MODEL_SERVED, AttachOptions, Deployment, LauncherKind, Timeouts
 
 
@@ -59,7 +62,7 @@ def test_a_tgi_server_with_its_sockets(tmp_path: Path) -> None:
             assert without.endpoint.master_socket is None
             assert "server.sockets" in without.endpoint.no_socket_reason
         server.process.stop()  # type: ignore[attr-defined]
-        assert not attached.alive()
+        wait_for(lambda: not attached.alive())
         assert attached.death() == Death(f"{running.url}/health no longer answers")
 
 
@@ -69,7 +72,7 @@ def test_a_server_of_the_openai_dialect(tmp_path: Path) -> None:
     words = [sys.executable, str(FAKE), "--host", "127.0.0.1", "--port", str(port)]
     with subprocess.Popen(words, stdout=subprocess.DEVNULL) as fake:
         try:
-            wait_for(lambda: answers(url, "/v1/models"))
+            wait_for(lambda: contact(url).ask("/v1/models") is not None)
             with launch(_attached(url), LaunchOptions(tmp_path, "run")) as attached:
                 details = dict(attached.endpoint.facts.details)
                 assert details["Found by asking"] == "OpenAI dialect"
@@ -138,9 +141,10 @@ def test_the_v1_of_openai_clients_is_left_out(url: str, base: str) -> None:
 
 def test_the_model_is_the_one_served_or_that_of_info() -> None:
     info = Info({"model_id": "a/b"}, "3.0.0", simulated=False)
-    assert dict(said_details(info, None))[MODEL_SERVED] == "a/b"
-    assert dict(said_details(info, "c"))[MODEL_SERVED] == "c"
-    assert MODEL_SERVED not in dict(said_details(Info({}, None, simulated=False), None))
+    said = Said(info, Identity(models=("a/b", "c")), ())
+    assert dict(said.details)[MODEL_SERVED] == "a/b"
+    nothing = Said(Info({}, None, simulated=False), Identity(), ())
+    assert nothing.details == ()
 
 
 def test_sockets_that_are_none(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from tgi_bench.launch.questions import gauge_asker
+from tgi_bench.launch.contact import contact
+from tgi_bench.launch.metrics import gauge_asker
 from tgi_bench.server.behaviour import Behaviour
 from tgi_bench.server.config import RouterLimits
 from tgi_bench.server.router.metrics import Metrics
@@ -55,7 +56,7 @@ def test_our_own_router_says_them() -> None:
     ]
     assert metrics.render(["another"]) == b"\n"
     with serving(metrics.render) as url:
-        ask = gauge_asker(url, verify=True)
+        ask = gauge_asker(contact(url))
         assert ask()() == IDLE
         metrics.queue_size.set(3)
         metrics.batch_size.set(17)
@@ -76,12 +77,12 @@ def test_our_own_router_says_them() -> None:
 )
 def test_texts(body: bytes, found: tuple[tuple[str, float], ...]) -> None:
     with serving(lambda: body) as url:
-        assert gauge_asker(url, verify=True)()() == found
+        assert gauge_asker(contact(url))()() == found
 
 
 def test_a_server_without() -> None:
     with serving(lambda: b"tgi_queue_size 1\n", status=404) as url:
-        assert gauge_asker(url, verify=True)()() == ()
-    assert gauge_asker(url, verify=True)()() == ()  # nobody listens any more
-    assert gauge_asker("https://127.0.0.1:1", verify=False)()() == ()
-    assert gauge_asker("nowhere", verify=True)()() == ()
+        assert gauge_asker(contact(url))()() == ()
+    assert gauge_asker(contact(url))()() == ()  # nobody listens any more
+    assert gauge_asker(contact("https://127.0.0.1:1", verify=False))()() == ()
+    assert gauge_asker(contact("nowhere"))()() == ()

@@ -15,12 +15,14 @@ import pytest
 from tests.launch import servers
 from tgi_bench.errors import LaunchError
 from tgi_bench.launch import process as process_module
+from tgi_bench.launch.contact import contact
 from tgi_bench.launch.endpoint import silent
+from tgi_bench.launch.identity import info_of
 from tgi_bench.launch.log import listening_on
+from tgi_bench.launch.metrics import capacity_of
 from tgi_bench.launch.owner import ProcessName
 from tgi_bench.launch.probe import Probe
 from tgi_bench.launch.process import ServerProcess
-from tgi_bench.launch.questions import capacity_of, version_of
 from tgi_bench.launch.readiness import wait_until_ready
 from tgi_bench.launch.secrets import Redactor
 from tgi_bench.plan.engines import Engine, engine_spec
@@ -49,16 +51,16 @@ def test_ready_then_stopped(tmp_path: Path) -> None:
         url = ready(server)
         assert server.alive()
         assert server.death() is None
-        assert version_of(url) == "3.3.7"
-        assert capacity_of(url) == 12345
-        assert version_of(f"{url}/x") is None
-        assert capacity_of(f"{url}/x") is None
+        assert info_of(contact(url)).version == "3.3.7"
+        assert capacity_of(contact(url)) == 12345
+        assert info_of(contact(f"{url}/x")).version is None
+        assert capacity_of(contact(f"{url}/x")) is None
         environ = Path(f"/proc/{server.pid}/environ").read_text()
         assert "TGI_BENCH_RUN=20261121T102233Z-0a1b2c\0" in environ
         assert f"TGI_BENCH_OWNER={ProcessName.own()}" in environ
     assert not server.alive()
     assert ProcessName.of(server.pid) is None
-    assert version_of(url) is None
+    assert info_of(contact(url)).version is None
     server.stop()
 
 

@@ -108,6 +108,38 @@ def test_a_first_generation_that_fails(
     assert message in str(error)
 
 
+@pytest.mark.parametrize("engine", [Engine.TGI, Engine.VLLM])
+@pytest.mark.parametrize("where", ["do_GET", "do_POST"])
+def test_one_that_wants_a_key_names_where_it_goes(
+    tmp_path: Path, engine: Engine, where: str
+) -> None:
+    """With the answers of TGI 3.3.7: a 401 without a body."""
+    script = servers.READY + (
+        "def no(self):\n"
+        "    self.send_response(401)\n"
+        "    self.send_header('content-length', '0')\n"
+        "    self.end_headers()\n"
+        f"Handler.{where} = no\n"
+    )
+    with (
+        ServerProcess(servers.command(tmp_path, script + servers.SERVE)) as server,
+        pytest.raises(LaunchError) as caught,
+    ):
+        wait_until_ready(server, Probe(engine_spec(engine), "m", url_of), LONG, print)
+    assert "it wants an API key (HTTP 401): name the variable" in str(caught.value)
+    assert f"server.env: [{engine_spec(engine).api_key_variable}]" in str(caught.value)
+
+
+def test_a_launcher_is_asked_after_it_says_that_it_listens(tmp_path: Path) -> None:
+    """Another program may answer at the port before: in 3.3.7 it is bound after "Connected"."""
+    stranger = servers.READY.replace("print(", "print('INFO x: Args { port: 1 }');print(")
+    script = stranger + "print('ERROR x: Failed to bind to 0.0.0.0:1: Address already in use')\n"
+    error = _refused(tmp_path, script + servers.SERVE)
+    assert str(error) == "its port or socket is in use already: 0.0.0.0:1"
+    told = _wait(tmp_path, stranger + "print('INFO x: Connected', flush=True)\n" + servers.SERVE)
+    assert told == ["listening", "generating its first token"]
+
+
 def test_one_that_is_overloaded_is_asked_again(tmp_path: Path) -> None:
     script = servers.READY + (
         "plain, asked = Handler.do_POST, []\n"

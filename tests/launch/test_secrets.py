@@ -16,11 +16,13 @@ from tgi_bench.launch.secrets import (
     RedactedStream,
     Redactor,
     handed_on,
+    headers_of,
     redact,
     require_set,
     secret_names,
 )
 from tgi_bench.plan.engines import Engine
+from tgi_bench.plan.plan import AttachOptions, Deployment, LauncherKind
 
 TOKEN = 'hf_a"b\\cdéf/+='
 ENVIRON = {"HF_TOKEN": TOKEN, "HF_HUB_OFFLINE": "1", "HF_HOME": "/srv/models", "EMPTY": ""}
@@ -103,3 +105,23 @@ def test_a_variable_that_is_not_set() -> None:
     with pytest.raises(InputError, match=r"server\.env: HF_TOKEN not set"):
         require_set(deployment(env=("HOME", "HF_TOKEN")), {"HOME": "/"})
     require_set(deployment(env=("HOME",)), {"HOME": "/"})
+
+
+def test_headers_carry_the_values_and_their_names_are_secrets() -> None:
+    def attached(*headers: tuple[str, str], env: tuple[str, ...] = ()) -> Deployment:
+        host = AttachOptions("http://h", headers=headers)
+        return deployment(LauncherKind.ATTACH, host=host, env=env)
+
+    environ = {"A": "one", "MY_KEY": "two"}
+    asked = attached(("X-Team", "a"), ("X-Key", "$MY_KEY"), env=("A",))
+    assert headers_of(asked, environ) == (
+        ("Authorization", "Bearer one"),
+        ("X-Team", "a"),
+        ("X-Key", "two"),
+    )
+    assert {"A", "MY_KEY"} <= set(secret_names(asked))
+    own = attached(("authorization", "Token $MY_KEY"), env=("A",))
+    assert headers_of(own, environ) == (("authorization", "Token two"),)
+    with pytest.raises(InputError, match=r"server\.headers: MY_KEY not set in the environment"):
+        require_set(own, {"A": "one"})
+    assert headers_of(attached(), environ) == ()

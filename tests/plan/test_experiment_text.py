@@ -294,8 +294,8 @@ def test_names_that_are_no_folder(name: str) -> None:
         (
             "server.imagee=x",
             "is no key here; allowed: launcher, engine, image, command, url, sockets, verify_tls, "
-            "version, constant, variable, skip, env, docker, timeouts, embedded; did you mean "
-            "`image`?",
+            "headers, version, constant, variable, skip, env, docker, timeouts, embedded; did you "
+            "mean `image`?",
         ),
         (
             "serverr.image=x",

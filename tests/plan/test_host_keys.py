@@ -8,6 +8,7 @@ from tgi_bench.errors import ExperimentError
 from tgi_bench.plan.expand import expand
 from tgi_bench.plan.experiment import from_json, to_json
 from tgi_bench.plan.experiment_text import load, load_plan, parse_overrides
+from tgi_bench.plan.host_keys import variables_in, with_variables
 from tgi_bench.plan.plan import (
     AttachOptions,
     Deployment,
@@ -119,6 +120,65 @@ def test_attach(url: str, read: str) -> None:
     assert asked.host == AttachOptions(read, "/tmp/s-0")
 
 
+def test_sockets_alone_are_attached_for_batches() -> None:
+    assert _one("attach", "sockets: /tmp/s-0").host == AttachOptions(None, "/tmp/s-0")
+
+
+def test_headers_keep_the_names_of_variables() -> None:
+    headers = "headers: {X-Team: search, Authorization: Bearer $MY_KEY, Cookie: 's=${A1}'}"
+    host = _one("attach", "url: http://h:80", headers).host
+    assert isinstance(host, AttachOptions)
+    assert host.headers == (
+        ("X-Team", "search"),
+        ("Authorization", "Bearer $MY_KEY"),
+        ("Cookie", "s=${A1}"),
+    )
+    assert [variables_in(text) for _, text in host.headers] == [(), ("MY_KEY",), ("A1",)]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("plain", "plain"),
+        ("$A and ${B}c", "one and twoc"),
+        ("$$A costs $$5", "$A costs $5"),
+        ("$A$A", "oneone"),
+        ("5 $ or $5", "5 $ or $5"),
+    ],
+)
+def test_variables_take_their_values(text: str, value: str) -> None:
+    assert with_variables(text, {"A": "one", "B": "two"}) == value
+
+
+@pytest.mark.parametrize(
+    ("headers", "message"),
+    [
+        ("{a b: c}", "server.headers: `a b` is no name of an HTTP header"),
+        ("{content-length: '5'}", "server.headers: `content-length` is set by tgi-bench itself"),
+        ("{X: a, x: b}", "server.headers: `x` is given twice"),
+        ("{X: 5}", "server.headers: the value of `X` must be a text"),
+        ("[X]", "server.headers: must be a mapping of names to values"),
+        ('{X: "a\\r\\nY: b"}', "server.headers: the value of `X` must be printable ASCII"),
+    ],
+)
+def test_headers_that_are_none(headers: str, message: str) -> None:
+    assert message in _refusal("attach", "url: http://h", f"headers: {headers}")
+
+
+def test_a_plan_without_headers_keeps_its_digest() -> None:
+    """Runs of before there were headers are gone on with."""
+    text = """
+experiment: e
+model: org/m
+server: {launcher: attach, url: "http://h:80"}
+batches: {sequence_length: 16, decode_length: 3, batch_size: [1, 2], runs: 3}
+"""
+    before = "35def2843f49df8777fb13a40eeb0896b8f0582863996a57c67b3adfbb3ff0eb"
+    assert load_plan(text, "e.yaml")[1].digest == before
+    changed = text.replace('80"}', '80", headers: {X-Team: a}}')
+    assert load_plan(changed, "e.yaml")[1].digest != before
+
+
 @pytest.mark.parametrize(
     ("launcher", "keys", "message"),
     [
@@ -163,6 +223,11 @@ def test_what_is_refused(launcher: str, keys: str, message: str) -> None:
         ("process", "constant: {ngrok_authtoken: hunter22}"),
         ("process", "engine: vllm\n  constant: {api-key: hunter22}"),
         ("process", "variable: {api_key: [hunter22]}"),
+        ("attach", "headers: {Authorization: Bearer hunter22}"),
+        ("attach", "headers: {X-Api-Key: hunter22}"),
+        ("attach", "headers: {X-Api-Key: hunter22$A}"),
+        ("attach", "headers: {Cookie: 'session=hunter22; b=$A'}"),
+        ("attach", "headers: {Cookie: [hunter22]}"),
     ],
 )
 def test_a_secret_is_refused_and_not_shown(launcher: str, keys: str) -> None:
@@ -175,6 +240,8 @@ def test_a_secret_is_refused_and_not_shown(launcher: str, keys: str) -> None:
         "server.env=HF_TOKEN=hunter22",
         "server.constant.api_key=hunter22",
         "server.constant.ngrok_authtoken=hunter22",
+        "server.headers={X-Api-Key: hunter22}",
+        "server.headers.Authorization=hunter22",
     ],
 )
 def test_a_secret_of_the_command_line_is_refused_and_not_shown(setting: str) -> None:

@@ -75,6 +75,48 @@ def test_an_attached_server_is_driven_and_goes_on(tmp_path: Path) -> None:
         assert server.alive()
 
 
+def test_shards_alone_are_driven_and_say_how_many_they_are(tmp_path: Path) -> None:
+    """Without server.url: no router is asked. num_shard is what the sockets say."""
+    with launch(_serve(num_shard=2), _options(tmp_path)) as server:
+        file = experiment(tmp_path, sockets=str(server.endpoint.master_socket))
+        done = tgi_bench(tmp_path, "sweep", str(file), "--launcher", "attach")
+        assert done.returncode in (0, 3), done.stdout + done.stderr
+        assert server.alive()
+    run_dir = the_run(tmp_path)
+    assert set(ends(run_dir).values()) == {"ok"}
+    document = json.loads(tgi_bench(tmp_path, "report", str(run_dir), "--format", "json").stdout)
+    assert document["origin"] == "simulated"
+    (shown,) = document["deployments"]
+    assert shown["num_shard"] == 2
+    assert shown["server"]["shards"]["device_types"] == ["simulated", "simulated"]
+    page = (run_dir / "num_shard-2.md").read_text()
+    assert "num_shard as its sockets say." in page
+    assert "- num_shard: 2\n" in page
+    rows = (run_dir / "report.md").read_text()
+    assert re.search(r"\| Ranks, as they say +\| 2 over generate.v1: simulated, torch", rows)
+
+
+def test_loads_of_shards_alone_are_refused(tmp_path: Path) -> None:
+    file = experiment(tmp_path, sockets="/tmp/no-such-socket")
+    file.write_text(file.read_text() + "load: {concurrency: 1, requests: 1}\n")
+    done = tgi_bench(tmp_path, "sweep", str(file), "--launcher", "attach")
+    assert done.returncode == 2
+    said = "server.url: is missing: a load is sent over HTTP, and server.sockets takes batches only"
+    assert said in done.stderr
+
+
+def test_num_shard_of_loads_is_what_the_sockets_say(tmp_path: Path) -> None:
+    with launch(_serve(num_shard=2), _options(tmp_path)) as server:
+        url, socket = server.endpoint.url, str(server.endpoint.master_socket)
+        text = experiment(tmp_path, url=url, sockets=socket).read_text().partition("batches:")[0]
+        file = tmp_path / "real.yaml"
+        file.write_text(text + "load: {concurrency: 1, requests: 3}\n")
+        done = tgi_bench(tmp_path, "sweep", str(file), "--launcher", "attach")
+        assert done.returncode in (0, 3), done.stdout + done.stderr
+    document = tgi_bench(tmp_path, "report", str(the_run(tmp_path)), "--format", "json")
+    assert json.loads(document.stdout)["deployments"][0]["num_shard"] == 2
+
+
 def test_without_sockets_batches_are_refused_and_say_why(tmp_path: Path) -> None:
     file = experiment(tmp_path, command=[sys.executable, str(FAKE)], engine="vllm")
     text = file.read_text().replace("version: 0.9.4", "version: 0.11.0")

@@ -7,6 +7,10 @@ from dataclasses import dataclass
 
 from tgi_bench.observation import Outcome, TrialEnd
 
+_NAME_THE_KEY = (
+    "name the environment variable that holds the API key in server.env, or write its header in "
+    "server.headers"
+)
 _HOST_MEMORY = (
     "give the server more of the host's memory: raise the limit of its container "
     "(server.docker.options.mem_limit) or cgroup, or end what else takes it"
@@ -37,7 +41,7 @@ def _remedy(failed: Failed) -> str:
     log = "the server's own log" if failed.attached else "the server's log in launch/"
     if failed.load:
         if any(word in failed.end.reason for word in _NO_KEY):
-            return "name the environment variable that holds the API key in server.env"
+            return _NAME_THE_KEY
         return f"read the reason and {log}; a timeout is mended by load.request_timeout"
     if failed.end.outcome is Outcome.TIMEOUT:
         return f"raise batches.step_timeout_s, or see in {log} what the server waited for"
@@ -50,6 +54,8 @@ def _not_started(failed: Failed) -> str:
             "read the server's log in launch/; one that did not start in time is mended by "
             "server.timeouts"
         )
+    if any(word in failed.end.reason for word in _NO_KEY):
+        return _NAME_THE_KEY
     if "certificate" in failed.end.reason:
         return (
             "let SSL_CERT_FILE name the certificate's issuer, or take any certificate by "

@@ -32,6 +32,7 @@ _OPTION_OF = {
     "server.url": "URL",
     "server.engine": "--engine",
     "server.env": "--api-key-env",
+    "server.headers": "--header",
     "load.api": "--api",
     "load.workload.prompt_tokens": "--prompt-tokens",
     "load.workload.output_tokens": "--output-tokens",
@@ -101,6 +102,8 @@ def load_tree(options: LoadOptions) -> Tree:
     server: dict[str, Tree] = {"launcher": "attach", "url": options.url}
     if options.api_key_env is not None:
         server["env"] = [options.api_key_env]
+    if options.header:
+        server["headers"] = _headers(options.header)
     if options.insecure:
         server["verify_tls"] = False
     if options.engine is not None:
@@ -204,6 +207,19 @@ def _slos(texts: Iterable[str]) -> Tree:
             raise ExperimentError(Problem(f"--slo {shown(text)}", f"gives {metric} twice"))
         slos[metric] = limit
     return slos or None
+
+
+def _headers(texts: Iterable[str]) -> Tree:
+    """ "Name: value" each. What does not split so is not shown: it may be a secret."""
+    headers: dict[str, Tree] = {}
+    for text in texts:
+        name, colon, value = text.partition(":")
+        if not colon or not name.strip():
+            raise ExperimentError(Problem("--header", "write it as 'Name: value'"))
+        if name.strip() in headers:
+            raise ExperimentError(Problem(f"--header {shown(name.strip())}", "is given twice"))
+        headers[name.strip()] = value.strip()
+    return headers
 
 
 def _until(text: str | None) -> Tree:

@@ -39,6 +39,7 @@ class LoadOptions:
     until: str | None = None
     timeout: str | None = None
     api_key_env: str | None = None
+    header: tuple[str, ...] = ()
     tokenizer: str | None = None
     seed: str | None = None
     workers: str | None = None
@@ -118,6 +119,13 @@ _OPTIONS = (
     ),
     click.option(
         "--tokenizer", metavar="PATH", help="A tokenizer.json, or its folder, to count tokens with."
+    ),
+    click.option(
+        "--header",
+        multiple=True,
+        metavar="'NAME: VALUE'",
+        help="Sent with everything that is asked; $NAME in VALUE is that environment variable's, "
+        "as in 'X-Api-Key: $MY_KEY'. Repeatable.",
     ),
     click.option("--seed", metavar="N", help="Of prompts, lengths and gaps: 0 by default."),
     click.option("--workers", metavar="N", help="Processes that send; as many as needed."),

@@ -148,7 +148,8 @@ def _simulated_with(plan: Plan) -> tuple[tuple[str, str], ...]:
 
 def _address_notes(plan: Plan) -> tuple[str, ...]:
     """A line for each running server that is asked at another address than was given."""
-    urls = {d.host.url for d in plan.deployments if isinstance(d.host, AttachOptions)}
+    hosts = [d.host for d in plan.deployments if isinstance(d.host, AttachOptions)]
+    urls = {host.url for host in hosts if host.url is not None}
     if not urls:
         return ()
     from tgi_bench.launch.attach import base_url

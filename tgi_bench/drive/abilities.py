@@ -9,7 +9,6 @@ from tgi_bench.drive.answer_reading import read_answer
 from tgi_bench.drive.control import Asking, Control, Reply
 from tgi_bench.drive.dialects import AskOptions, body_bytes, target
 from tgi_bench.drive.identity import (
-    KEY_OPTION,
     NO_KEY,
     Identity,
     identified,
@@ -19,7 +18,7 @@ from tgi_bench.drive.identity import (
 )
 from tgi_bench.drive.reading import Abilities, Ask, Reading
 from tgi_bench.drive.tokenize_route import TOKENIZE_PATH, tokens_of
-from tgi_bench.errors import InputError
+from tgi_bench.errors import NAME_THE_KEY, InputError
 from tgi_bench.load_observation import RequestOutcome, TokenSource
 from tgi_bench.plan.load_trial import Spoken
 from tgi_bench.plan.sampling import Sampling
@@ -189,8 +188,8 @@ def _of_a_key(control: Control, reply: Reply) -> str:
     if not _KEY_WORDS.search(reply.body.decode(errors="replace")):
         if control.has_key or reply.status < 500:
             return ""
-        return f"; where it wants an API key, {KEY_OPTION}"
-    return "; it may want another API key" if control.has_key else f"; {KEY_OPTION}"
+        return f"; where it wants an API key, {NAME_THE_KEY}"
+    return "; it may want another API key" if control.has_key else f"; {NAME_THE_KEY}"
 
 
 def _tokenize_path(control: Control, able: Abilities) -> str | None:

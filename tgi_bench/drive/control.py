@@ -96,8 +96,8 @@ class Control:
 
     @property
     def has_key(self) -> bool:
-        """Whether an API key is sent."""
-        return any(name.lower() == "authorization" for name in self._headers)
+        """Whether an API key is sent, or may be: in whatever header it is asked for."""
+        return bool(self._asking.headers)
 
     def get(self, path: str) -> Reply:
         """Raises InputError where no answer comes."""

@@ -10,13 +10,9 @@ from dataclasses import dataclass, replace
 
 from tgi_bench.drive.control import Control, Reply
 from tgi_bench.drive.said import count_of, shortened, word_of
-from tgi_bench.errors import InputError
+from tgi_bench.errors import NAME_THE_KEY, InputError
 
 NO_KEY = (401, 403)
-KEY_OPTION = (
-    "name the environment variable that holds the key in server.env (`tgi-bench load`: "
-    "--api-key-env)"
-)
 _OWNERS = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llamacpp"}
 """owned_by of /v1/models."""
 _LLAMACPP_HEADER = b"llama.cpp"
@@ -110,9 +106,8 @@ def model_to_ask(url: str, identity: Identity, model: str | None) -> str:
 def key_missing(control: Control, reply: Reply) -> InputError:
     """What a server that refuses for want of a key, or for a wrong one, is told as."""
     said = shortened(reply.sentence)
-    if control.has_key:
-        return InputError(f"{control.url} wants another API key: {said}")
-    return InputError(f"{control.url} wants an API key: {said}; {KEY_OPTION}")
+    another = "another" if control.has_key else "an"
+    return InputError(f"{control.url} wants {another} API key: {said}; {NAME_THE_KEY}")
 
 
 def _listed(control: Control) -> tuple[Identity, list[str], int | None]:

@@ -53,7 +53,7 @@ def run_load(url: str, trial: LoadTrial) -> tuple[LoadStage, list[RequestObserva
 
     Raises InputError and StepError as `prepare` and `run_stage`.
     """
-    prepared = prepare(LoadTarget(url, "", "auto", None), trial, control=False)
+    prepared = prepare(LoadTarget(url, "", "auto"), trial, control=False)
     seen: list[RequestObservation] = []
     listener = Listener(record=seen.extend, progress=lambda _: None)
     stage = run_stage(prepared, StageAsk(0, 0, trial.arrivals), listener)

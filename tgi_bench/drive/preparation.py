@@ -23,7 +23,8 @@ Details = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class LoadTarget:
-    """Where a load goes. engine: "" where it is not known. api_key: None: none is sent.
+    """Where a load goes. engine: "" where it is not known. headers: sent with every request, an API
+    key among them.
 
     verify_tls: whether its certificate must be valid.
     """
@@ -31,7 +32,7 @@ class LoadTarget:
     url: str
     engine: str
     model: str
-    api_key: str | None
+    headers: tuple[tuple[str, str], ...] = ()
     verify_tls: bool = True
 
 
@@ -71,9 +72,8 @@ def prepare(target: LoadTarget, trial: LoadTrial, control: bool = True) -> Prepa
     from tgi_bench.drive.abilities import Asking, find_out
     from tgi_bench.drive.exact_prompts import fitting
 
-    headers = () if target.api_key is None else (("authorization", f"Bearer {target.api_key}"),)
     asking = Asking(
-        headers=headers, verify=target.verify_tls, timeout_s=trial.request_timeout_ns / 1e9
+        headers=target.headers, verify=target.verify_tls, timeout_s=trial.request_timeout_ns / 1e9
     )
     model = "" if target.model == ANY_MODEL else target.model
     found = find_out(target.url, target.engine, trial.spoken, model, asking)
@@ -95,7 +95,7 @@ def prepare(target: LoadTarget, trial: LoadTrial, control: bool = True) -> Prepa
         url=target.url,
         host=urlsplit(target.url).netloc.rpartition("@")[2],
         base_path=urlsplit(target.url).path,
-        headers=headers,
+        headers=target.headers,
         verify_tls=target.verify_tls,
         abilities=abilities,
         corpus=corpus,

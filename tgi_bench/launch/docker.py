@@ -13,6 +13,7 @@ import docker
 
 from tgi_bench.errors import LaunchError
 from tgi_bench.launch import docker_engine, docker_image, gpus
+from tgi_bench.launch.contact import contact
 from tgi_bench.launch.docker_container import Container
 from tgi_bench.launch.docker_image import ServerImage
 from tgi_bench.launch.docker_log import LogFollower
@@ -173,10 +174,9 @@ def _running(
             engine=deployment.engine,
             command=(*container.entry_point(), *made["command"]),
             lines=log.lines(),
-            url=url,
+            contact=contact(url, probe.headers),
             ready_ns=time.monotonic_ns() - started_ns,
             details=_details(start, container, held),
-            api_key=probe.api_key,
         )
         facts = facts_of(started, start.redactor)
         why_none = why_none if stem is None else reach_sockets(container, stem)

@@ -12,10 +12,13 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from tgi_bench.launch.questions import served_model
+from tgi_bench.launch.contact import contact
+from tgi_bench.launch.identity import models_of
+from tgi_bench.launch.secrets import bearer
 from tgi_bench.plan.engines import Dialect, EngineSpec, engine_spec
 from tgi_bench.plan.plan import Deployment
 
+NO_KEY = (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN)
 _PROMPT = "Hello"
 _NO_PROXY = "no_proxy"
 _REASON_CHARACTERS = 200
@@ -26,25 +29,35 @@ FindUrl = Callable[[Sequence[str]], str | None]
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """How a deployment's server is found and asked. api_key: sent with the request, or None."""
+    """How a deployment's server is found and asked. headers: sent with every question."""
 
     spec: EngineSpec
     model: str
     find_url: FindUrl
-    api_key: str | None = None
+    headers: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def of(cls, deployment: Deployment, find_url: FindUrl, environ: dict[str, str]) -> Probe:
         """For a deployment whose server was started with that environment."""
         spec = engine_spec(deployment.engine)
-        return cls(spec, deployment.model, find_url, environ.get(spec.api_key_variable))
+        return cls(spec, deployment.model, find_url, bearer(environ.get(spec.api_key_variable)))
 
-    def healthy(self, client: httpx.Client, url: str) -> bool:
-        """Whether its health path answers 200."""
+    def key_missing(self, status: int) -> str:
+        """That it wants an API key, and where that is named."""
+        variable = self.spec.api_key_variable
+        another = "another" if self.headers else "an"
+        return (
+            f"it wants {another} API key (HTTP {status}): name the variable that holds it in "
+            f"server.env: [{variable}]"
+        )
+
+    def health(self, client: httpx.Client, url: str) -> int | None:
+        """The status that its health path answers; None where it does not listen or answer yet."""
         try:
-            return client.get(f"{url}{self.spec.health_path}").status_code == httpx.codes.OK
+            answer = client.get(f"{url}{self.spec.health_path}", headers=dict(self.headers))
         except (httpx.HTTPError, httpx.InvalidURL):
-            return False  # not listening yet, or not answering yet
+            return None
+        return answer.status_code
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,21 +85,19 @@ class Generation:
     def _run(self) -> None:
         match self._probe.spec.dialect:
             case Dialect.TGI:
-                self.failure = _tgi_token(self._url, self._probe.api_key, self._timeout_s)
+                self.failure = _tgi_token(self._probe, self._url, self._timeout_s)
             case Dialect.OPENAI:
-                self.failure = openai_token(
-                    self._url, self._probe.model, self._probe.api_key, self._timeout_s
-                )
+                self.failure = _openai_token(self._probe, self._url, self._timeout_s)
 
 
-def _tgi_token(url: str, api_key: str | None, timeout_s: float) -> Failure | None:
+def _tgi_token(probe: Probe, url: str, timeout_s: float) -> Failure | None:
     """Through the client that TGI's own users use; None where the token came."""
     from requests import ConnectionError as NoConnection
     from requests import Timeout
     from text_generation import Client  # type: ignore[import-untyped]
     from text_generation.errors import OverloadedError  # type: ignore[import-untyped]
 
-    client = Client(url, headers=_headers(api_key), timeout=timeout_s)
+    client = Client(url, headers=dict(probe.headers), timeout=timeout_s)
     try:
         with warnings.catch_warnings(), _without_proxy(url):
             # The client's pydantic calls are of an older pydantic.
@@ -96,24 +107,46 @@ def _tgi_token(url: str, api_key: str | None, timeout_s: float) -> Failure | Non
     except (NoConnection, Timeout, OverloadedError) as error:
         return Failure(_shortened(error), passing=True)
     except Exception as error:  # noqa: BLE001  its errors have no common root but this
-        return Failure(_shortened(error), passing=False)
+        # A 401 of TGI has no body, of which the client says only that it is no JSON.
+        status = _status(probe, url, timeout_s)
+        said = probe.key_missing(status) if status in NO_KEY else _shortened(error)
+        return Failure(said, passing=False)
     return None if count == 1 else Failure(f"{count} tokens came instead of one", passing=False)
 
 
-def openai_token(url: str, model: str, api_key: str | None, timeout_s: float) -> Failure | None:
+def _status(probe: Probe, url: str, timeout_s: float) -> int:
+    """Of POST /generate; 0 where none comes."""
+    body = {"inputs": _PROMPT, "parameters": {"max_new_tokens": 1}}
+    try:
+        return httpx.post(
+            f"{url}/generate",
+            json=body,
+            headers=dict(probe.headers),
+            timeout=timeout_s,
+            trust_env=False,
+        ).status_code
+    except httpx.HTTPError:
+        return 0
+
+
+def _openai_token(probe: Probe, url: str, timeout_s: float) -> Failure | None:
     """By POST /v1/completions; None where an answer with a choice came."""
-    body = {"model": served_model(url, api_key) or model, "prompt": _PROMPT, "max_tokens": 1}
+    served = models_of(contact(url, probe.headers)).names
+    name = probe.model if probe.model in served or not served else served[0]
+    body = {"model": name, "prompt": _PROMPT, "max_tokens": 1}
     try:
         response = httpx.post(
             f"{url}/v1/completions",
             json=body,
-            headers=_headers(api_key),
+            headers=dict(probe.headers),
             timeout=timeout_s,
             trust_env=False,
         )
     except httpx.HTTPError as error:
         return Failure(_shortened(error), passing=True)
     status = response.status_code
+    if status in NO_KEY:
+        return Failure(probe.key_missing(status), passing=False)
     if status != httpx.codes.OK:
         passing = status in (httpx.codes.TOO_MANY_REQUESTS, httpx.codes.SERVICE_UNAVAILABLE)
         return Failure(f"HTTP {status}: {_one_line(response.text)}", passing)
@@ -126,10 +159,6 @@ def openai_token(url: str, model: str, api_key: str | None, timeout_s: float) ->
             return None
         case _:
             return Failure(f"no choice came: {_one_line(response.text)}", passing=False)
-
-
-def _headers(api_key: str | None) -> dict[str, str]:
-    return {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from tgi_bench.launch.cause import decisive_cause, fatal_cause
 from tgi_bench.launch.endpoint import Death, Progress
 from tgi_bench.launch.log import LogFile, connected, is_launcher
 from tgi_bench.launch.phases import StartPhase, last_step
-from tgi_bench.launch.probe import Failure, Generation, Probe
+from tgi_bench.launch.probe import NO_KEY, Failure, Generation, Probe
 from tgi_bench.plan.plan import Timeouts
 
 LOG_LINES_SHOWN = 50
@@ -52,8 +52,12 @@ def wait_until_ready(
         while True:
             lines = watch.look()
             url = probe.find_url(lines) or url
-            if url is not None and watch.listens and probe.healthy(client, url):
-                break
+            if url is not None and watch.listens:
+                status = probe.health(client, url)
+                if status == httpx.codes.OK:
+                    break
+                if status in NO_KEY:
+                    watch.give_up(probe.key_missing(status))
             time.sleep(_POLL_S)
         watch.enter(StartPhase.PROBE)
         while (failure := _answer(watch, probe, url)) is not None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tgi_bench.errors import LaunchError
+from tgi_bench.launch.contact import contact
 from tgi_bench.launch.endpoint import Death, Endpoint, LaunchOptions, RunningServer
 from tgi_bench.launch.facts import Started, facts_of
 from tgi_bench.launch.probe import FindUrl, Probe
@@ -84,9 +85,8 @@ def running(
             engine=deployment.engine,
             command=program.argv,
             lines=process.log.lines(),
-            url=url,
+            contact=contact(url, probe.headers),
             ready_ns=time.monotonic_ns() - process.started_ns,
-            api_key=probe.api_key,
         )
         facts = facts_of(started, redactor)
         yield ReadyProcess(

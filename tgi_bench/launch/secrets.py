@@ -10,8 +10,9 @@ from urllib.parse import quote
 
 from tgi_bench.errors import InputError
 from tgi_bench.plan.engines import Engine, engine_spec
+from tgi_bench.plan.host_keys import variables_in, with_variables
 from tgi_bench.plan.launcher_args import parse_version
-from tgi_bench.plan.plan import Deployment, LauncherKind
+from tgi_bench.plan.plan import AttachOptions, Deployment, LauncherKind
 
 MASK = "[redacted]"
 HUB_TOKEN, OLD_HUB_TOKEN = "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"
@@ -24,17 +25,21 @@ _LONGEST_LINE = 1 << 16
 def secret_names(deployment: Deployment) -> tuple[str, ...]:
     """The variables whose values are redacted: those handed on by name, and the hub's tokens."""
     key = engine_spec(deployment.engine).api_key_variable
-    return tuple(dict.fromkeys((*deployment.env, HUB_TOKEN, OLD_HUB_TOKEN, key)))
+    headers = header_variables(deployment)
+    return tuple(dict.fromkeys((*deployment.env, *headers, HUB_TOKEN, OLD_HUB_TOKEN, key)))
 
 
 def require_set(deployment: Deployment, environ: Mapping[str, str]) -> None:
     """Raise InputError where a variable that is to be handed on is not set."""
-    missing = [name for name in deployment.env if name not in environ]
-    if missing:
-        raise InputError(
-            f"server.env: {', '.join(missing)} not set in the environment of tgi-bench: "
-            "export it, or leave the name out"
-        )
+    for key, names in (
+        ("server.env", deployment.env),
+        ("server.headers", header_variables(deployment)),
+    ):
+        if missing := [name for name in names if name not in environ]:
+            raise InputError(
+                f"{key}: {', '.join(missing)} not set in the environment of tgi-bench: "
+                "export it, or leave the name out"
+            )
 
 
 def handed_on(deployment: Deployment, environ: Mapping[str, str]) -> dict[str, str]:
@@ -65,6 +70,31 @@ def api_key_of(deployment: Deployment, environ: Mapping[str, str]) -> str | None
     if own is None and deployment.launcher is LauncherKind.ATTACH and len(deployment.env) == 1:
         return given.get(deployment.env[0])
     return own
+
+
+def headers_of(deployment: Deployment, environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """What every question and request to the deployment's server carries beside its own.
+
+    The API key as a bearer token, unless server.headers says another Authorization.
+    """
+    host = deployment.host
+    given = host.headers if isinstance(host, AttachOptions) else ()
+    own = tuple((name, with_variables(text, environ)) for name, text in given)
+    if any(name.lower() == "authorization" for name, _ in own):
+        return own
+    return (*bearer(api_key_of(deployment, environ)), *own)
+
+
+def header_variables(deployment: Deployment) -> tuple[str, ...]:
+    """The environment variables that server.headers names."""
+    host = deployment.host
+    given = host.headers if isinstance(host, AttachOptions) else ()
+    return tuple(dict.fromkeys(name for _, text in given for name in variables_in(text)))
+
+
+def bearer(api_key: str | None) -> tuple[tuple[str, str], ...]:
+    """The header that carries a key; () without one."""
+    return () if api_key is None else (("Authorization", f"Bearer {api_key}"),)
 
 
 def redact(text: str, names: Iterable[str], environ: Mapping[str, str]) -> str:

@@ -128,8 +128,14 @@ def _check_launcher(experiment: Experiment, version: str, deployments: int) -> N
                 "as it runs: give one value each, or choose with --only"
             )
             raise ExperimentError(Problem("server.variable", message))
-        case LauncherKind.ATTACH if server.url is None:
-            message = "is missing: the launcher `attach` needs the running server's address"
+        case LauncherKind.ATTACH if server.url is None and server.sockets is None:
+            message = (
+                "is missing: the launcher `attach` needs the running server's address, or for "
+                "batches alone server.sockets"
+            )
+            raise ExperimentError(Problem("server.url", message))
+        case LauncherKind.ATTACH if server.url is None and experiment.load:
+            message = "is missing: a load is sent over HTTP, and server.sockets takes batches only"
             raise ExperimentError(Problem("server.url", message))
         case LauncherKind.EMBEDDED if Engine(server.engine) is not Engine.TGI:
             title = engine_spec(Engine(server.engine)).title
@@ -198,7 +204,8 @@ def _host(server: ServerKeys) -> HostOptions:
         case LauncherKind.PROCESS:
             return ProcessOptions(tuple(server.command))
         case LauncherKind.ATTACH:
-            return AttachOptions(server.url or "", server.sockets, server.verify_tls)
+            headers = tuple(server.headers.items())
+            return AttachOptions(server.url, server.sockets, server.verify_tls, headers)
         case LauncherKind.EMBEDDED:
             own = server.embedded
             if own.engine != "simulated":
@@ -254,10 +261,18 @@ def _digest(
     measured: dict[str, object] = {
         "experiment": experiment.experiment,
         "model": experiment.model,
-        "deployments": [asdict(deployment) for deployment in deployments],
+        "deployments": [_digested(deployment) for deployment in deployments],
         "trials": [asdict(trial) for trial in trials],
     }
     if loads:  # runs of batches alone keep the digest that they were recorded with
         measured["load_trials"] = [asdict(trial) for trial in loads]
     text = json.dumps(measured, sort_keys=True, separators=(",", ":"))
     return sha256(text.encode()).hexdigest()
+
+
+def _digested(deployment: Deployment) -> dict[str, object]:
+    """As before there were headers, where it has none."""
+    fields = asdict(deployment)
+    if isinstance(deployment.host, AttachOptions) and not deployment.host.headers:
+        del fields["host"]["headers"]
+    return fields

@@ -21,6 +21,7 @@ from tgi_bench.plan.host_keys import (
     command_words,
     container_options,
     gpu_choice,
+    http_headers,
     server_url,
     socket_path,
     variable_names,
@@ -194,6 +195,9 @@ class ServerKeys(Section):
     """Read by the launcher `attach`: the path of the master shard's socket."""
     verify_tls: bool = True
     """Read by the launcher `attach`: whether an https server's certificate must be valid."""
+    headers: Annotated[dict[str, str], BeforeValidator(http_headers)] = Field(default_factory=dict)
+    """Read by the launcher `attach`: HTTP headers of every question and request; `$NAME` in a value
+    is that environment variable's, as in `Bearer $MY_KEY`, and `$$` is a dollar sign."""
     version: Annotated[Word, BeforeValidator(_version)] | None = None
     """TGI's version, `3.3.7`, where the image's tag does not name it."""
     constant: dict[str, Argument] = Field(default_factory=dict)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from pydantic import JsonValue
@@ -14,6 +15,26 @@ from tgi_bench.plan.nearest import shown
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _VOLUME = re.compile(r"(?:/[^:]*|[A-Za-z0-9][A-Za-z0-9_.-]*):/[^:]*(?::(?:ro|rw)(?:,[zZ])?)?")
 _GPUS = re.compile(r"all|\d{1,4}|[\w-]{1,80},|[\w-]{1,80}(?:,[\w-]{1,80})+", re.ASCII)
+_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}", re.ASCII)
+_OWN_HEADERS = frozenset(
+    {
+        "accept",
+        "accept-encoding",
+        "connection",
+        "content-length",
+        "content-type",
+        "expect",
+        "host",
+        "te",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+SECRET_HEADER = re.compile(r"token|key|secret|pass|credential|auth|cookie|session", re.IGNORECASE)
+_REFERENCE = re.compile(r"\$(?:([A-Za-z_][A-Za-z0-9_]*)|\{([A-Za-z_][A-Za-z0-9_]*)\}|\$)", re.ASCII)
+_NAMED = re.compile(
+    r"(?:[A-Za-z-]{1,16} |[\w.-]{1,32}=)?\$(?:[A-Za-z_]\w*|\{[A-Za-z_]\w*\})", re.ASCII
+)
 _MOST_SOCKET_BYTES = 107
 _MOST_GPUS = 1024
 
@@ -129,6 +150,54 @@ def server_url(value: object) -> str | None:
     if not good or parts.query or parts.fragment or re.search(r"[\s\x00-\x1f]", text):
         raise refused(f"`{shown(value)}` is no address of a server; write it as http://host:port")
     return text
+
+
+def http_headers(value: object) -> dict[str, str]:
+    """Names and values of HTTP headers. A value of a secret's name that was written here is refused
+    and not shown again: it is recorded."""
+    if not isinstance(value, dict) or not all(isinstance(k, str) for k in value):
+        raise refused("must be a mapping of names to values, as in {X-Team: search}")
+    found: dict[str, str] = {}
+    for name, text in value.items():
+        if not _HEADER.fullmatch(name):
+            raise refused(f"`{shown(name)}` is no name of an HTTP header")
+        if name.lower() in _OWN_HEADERS:
+            raise refused(f"`{shown(name)}` is set by tgi-bench itself")
+        if name.lower() in (known.lower() for known in found):
+            raise refused(f"`{shown(name)}` is given twice")
+        if not isinstance(text, str):
+            raise refused(
+                f"the value of `{shown(name)}` must be a text, in quotes where it is none"
+            )
+        if SECRET_HEADER.search(name) and not _by_name(text):
+            raise refused(
+                f"the value of `{shown(name)}` is a secret, and headers are recorded: name an "
+                "environment variable that holds it, as in `Bearer $MY_KEY` or `$MY_KEY`"
+            )
+        if re.search(r"[^\x20-\x7e]", text) or text != text.strip():
+            raise refused(f"the value of `{shown(name)}` must be printable ASCII on one line")
+        found[name] = text
+    return found
+
+
+def _by_name(text: str) -> bool:
+    """Whether a secret is named and not written, after `Bearer ` or `session=` at most."""
+    return _NAMED.fullmatch(text) is not None
+
+
+def variables_in(text: str) -> tuple[str, ...]:
+    """The environment variables that a header's value names, as in `$NAME` and `${NAME}`."""
+    return tuple(name for match in _REFERENCE.finditer(text) if (name := match[1] or match[2]))
+
+
+def with_variables(text: str, environ: Mapping[str, str]) -> str:
+    """The value with each variable's own in its place; KeyError for one that is not set."""
+
+    def value(match: re.Match[str]) -> str:
+        name = match[1] or match[2]
+        return environ[name] if name else "$"
+
+    return _REFERENCE.sub(value, text)
 
 
 def socket_path(value: object) -> str | None:

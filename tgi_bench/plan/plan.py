@@ -90,14 +90,16 @@ class ProcessOptions:
 
 @dataclass(frozen=True, slots=True)
 class AttachOptions:
-    """Where a running server is reached. master_socket: of shard_rank 0; None: not given.
+    """Where a running server is reached: url or master_socket, of shard_rank 0, or both.
 
-    verify_tls: whether an https server's certificate must be valid.
+    verify_tls: whether an https server's certificate must be valid. headers: sent with every
+    question and request; `$NAME` in a value stands for an environment variable's.
     """
 
-    url: str
+    url: str | None
     master_socket: str | None = None
     verify_tls: bool = True
+    headers: tuple[tuple[str, str], ...] = ()
 
     @staticmethod
     def verified(host: HostOptions) -> bool:

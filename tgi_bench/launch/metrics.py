@@ -1,0 +1,59 @@
+"""A server's /metrics: the room of its cache, its queue and its running batch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from http.client import OK
+
+from tgi_bench.device_observation import Gauges
+from tgi_bench.launch.contact import Answer, Contact, answered
+
+_CAPACITY = re.compile(r"^tgi_batch_max_total_tokens(?:\{[^}]*\})? ([0-9.eE+]+)\s*$", re.MULTILINE)
+
+_GAUGES = ("tgi_batch_current_max_tokens", "tgi_batch_current_size", "tgi_queue_size")
+_GAUGE = re.compile(rf"^({'|'.join(_GAUGES)})(?:\{{[^}}]*\}})? ([0-9.eE+-]+)\s*$", re.MULTILINE)
+_GAUGES_PATH = "/metrics?" + "&".join(f"name%5B%5D={name}" for name in _GAUGES)
+"""A server that knows no `name[]` answers with all of its metrics."""
+
+CAPACITY_METRIC = "metric tgi_batch_max_total_tokens"
+
+
+def capacity_of(contact: Contact) -> int | None:
+    """The gauge tgi_batch_max_total_tokens (3.0.0 and newer), in tokens; None: it does not say."""
+    match = _CAPACITY.search(_text(contact.ask("/metrics")))
+    if match is None:
+        return None
+    try:
+        return int(float(match[1])) or None
+    except (ValueError, OverflowError):
+        return None
+
+
+def gauge_asker(contact: Contact) -> Callable[[], Callable[[], Gauges]]:
+    """Asks for /metrics each time, and gives what reads the answer.
+
+    A server writes its metrics down when it is asked: something else can be done meanwhile.
+    """
+    return lambda: _asked_gauges(contact)
+
+
+def _asked_gauges(contact: Contact) -> Callable[[], Gauges]:
+    connection = contact.asked(_GAUGES_PATH)
+    if connection is None:
+        return lambda: ()
+    return lambda: _gauges(_text(answered(connection)))
+
+
+def _gauges(text: str) -> Gauges:
+    """Queue and running batch; () where it does not tell."""
+    try:
+        return tuple(sorted((name, float(value)) for name, value in _GAUGE.findall(text)))
+    except ValueError:
+        return ()
+
+
+def _text(answer: Answer | None) -> str:
+    """The body of a 200; "" of anything else."""
+    good = answer is not None and answer.status == OK
+    return answer.body.decode(errors="replace") if answer is not None and good else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -225,6 +226,26 @@ def _wait_for_steps(tmp_path: Path) -> None:
                     return
         time.sleep(0.02)
     raise AssertionError("no step was recorded")
+
+
+def test_how_to_make_it_again_is_what_was_typed(tmp_path: Path) -> None:
+    """A path outside the working folder too: without it nothing is found again."""
+    kept = tmp_path / "kept here"
+    file = experiment(tmp_path, url="http://127.0.0.1:9", timeouts={"probe_s": 0.1})
+    words = ["--set", "batches.runs=3", "--launcher", "attach", "--no-pull"]
+    done = tgi_bench(tmp_path, "sweep", file.name, *words, "--results", str(kept))
+    assert done.returncode == 1, done.stdout + done.stderr
+    (run_dir,) = (kept / "real").iterdir()
+    page = (run_dir / "report.md").read_text()
+    found = re.search(r"# How to make it again\n\n```bash\n(.*)\n(.*)\n```", page)
+    assert found is not None
+    assert shlex.split(found[1])[:3] == ["tgi-bench", "sweep", "real.yaml"]
+    assert shlex.split(found[1])[-3:] == ["--results", str(kept), "--no-pull"]
+    assert {"batches.runs=3", "server.launcher=attach"} <= set(shlex.split(found[1]))
+    assert shlex.split(found[2]) == ["tgi-bench", "report", str(run_dir)]
+    again = tgi_bench(tmp_path, *shlex.split(found[1])[1:])
+    assert again.returncode == 1
+    assert len(list((kept / "real").iterdir())) == 2
 
 
 @pytest.mark.parametrize(

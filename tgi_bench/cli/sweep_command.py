@@ -19,7 +19,7 @@ from tgi_bench.observation import Outcome
 from tgi_bench.plan.experiment import AnyExperiment, to_json
 from tgi_bench.plan.plan import AttachOptions, BatchTrial, LauncherKind, LoadTrial, Plan
 from tgi_bench.record.environment import Questions, asking
-from tgi_bench.report.source import EXPERIMENT_FILE
+from tgi_bench.report.source import EXPERIMENT_FILE, OPTIONS, RESULTS
 
 if TYPE_CHECKING:
     # A load's first byte waits for every import: each of these is made where it is used.
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _FINE = (Outcome.OK, Outcome.OUT_OF_MEMORY, Outcome.SKIPPED, Outcome.REFUSED)
 
 
+DEFAULT_RESULTS = Path("results")
 QUICK_FLOOR_STREAMS = 256
 """More streams than that do not make the client's error a question of another kind."""
 
@@ -122,11 +123,24 @@ def _made(sought: Sought, options: SweepOptions, questions: Questions) -> _Made 
         experiment_json=to_json(sought.experiment),
         plan=plan,
         origin="measured",
-        environment=(sought.source, *_simulated_with(plan), *questions.facts()),
+        environment=(
+            sought.source,
+            *_options(sought, options),
+            *_simulated_with(plan),
+            *questions.facts(),
+        ),
         created_utc=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
     )
     RunStore.create(run_dir, header).close()
     return _Made(run_dir, console)
+
+
+def _options(sought: Sought, options: SweepOptions) -> tuple[tuple[str, str], ...]:
+    """What else was typed; the command of a load holds all of it."""
+    rows = [] if options.results == DEFAULT_RESULTS else [(RESULTS, str(options.results))]
+    if sought.source[0] == EXPERIMENT_FILE and not options.pull:
+        rows.append((OPTIONS, "--no-pull"))
+    return tuple(rows)
 
 
 def _simulated_with(plan: Plan) -> tuple[tuple[str, str], ...]:

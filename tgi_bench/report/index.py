@@ -12,7 +12,7 @@ from tgi_bench.report.estimated_section import summary_section
 from tgi_bench.report.load_group import PARTIAL, has_figures, missing, partly, without_figures
 from tgi_bench.report.load_index import against_throughput, client_error
 from tgi_bench.report.per_shard import file_name
-from tgi_bench.report.source import COMMAND, EXPERIMENT_FILE
+from tgi_bench.report.source import COMMAND, EXPERIMENT_FILE, OPTIONS, RESULTS
 from tgi_bench.report.table import Table, markdown
 from tgi_bench.report.verdict import definitions, environment, simulated, verdict
 from tgi_bench.report.words import (
@@ -187,11 +187,12 @@ def _load_end(summary: LoadSummary) -> tuple[str, str]:
 
 def reproduce(run: Run) -> str:
     """The commands that make this run and this report again."""
-    run_dir = f"results/{run.plan.experiment}/{run.run_id}"
+    known = dict(run.environment)
+    run_dir = f"{known.get(RESULTS, 'results')}/{run.plan.experiment}/{run.run_id}"
     if run.origin is Origin.IMPORTED:
-        source = dict(run.environment).get("imported from", f"{run.plan.experiment}.md")
+        source = known.get("imported from", f"{run.plan.experiment}.md")
         first = shlex.join(("tgi-bench", "import", source))
-    elif COMMAND in (known := dict(run.environment)):
+    elif COMMAND in known:
         first = known[COMMAND]
     else:
         file = known.get(EXPERIMENT_FILE, f"experiments/{run.plan.experiment}.yaml")
@@ -201,7 +202,8 @@ def reproduce(run: Run) -> str:
                 words += ["--only", f"{override.key_path[5:]}={override.value}"]
             else:
                 words += ["--set", f"{override.key_path}={override.value}"]
-        first = shlex.join(words)
+        words += ["--results", known[RESULTS]] if RESULTS in known else []
+        first = " ".join(filter(None, (shlex.join(words), known.get(OPTIONS))))
     return (
         "# How to make it again\n\n"
         f"```bash\n{first}\ntgi-bench report {shlex.quote(run_dir)}\n```\n\n"

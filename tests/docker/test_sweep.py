@@ -7,9 +7,12 @@ import os
 import re
 import secrets
 import signal
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from docker.errors import APIError
 
 from tests.docker.sweeps import FINE, Sweeps, outcomes, rows, steps_written, wait_for
 from tgi_bench.launch.docker_clean import end_left_containers
@@ -61,6 +64,40 @@ def test_a_container_that_is_killed_in_the_middle_of_a_trial(sweeps: Sweeps) -> 
     (dead,) = [reason for outcome, reason in found.values() if outcome != "ok"]
     assert "killed (signal 9)" in dead
     assert rows(run_dir, "SELECT count(*) FROM starts") == [(2,)], "later trials need a new server"
+
+
+def test_a_container_whose_memory_runs_out_in_the_middle_of_a_trial(sweeps: Sweeps) -> None:
+    """Its limit says nothing of the device: the larger batches are made, on another container."""
+    docker = {"shm_size": "2g", "options": {"mem_limit": "500m"}}
+    experiment = sweeps.experiment(server=json.dumps({"docker": docker}), runs=60)
+    process = sweeps.start(experiment)
+    wait_for(lambda: steps_written(sweeps) >= 8)
+    (victim,) = sweeps.live()
+    # What lies in /dev/shm is the container's, and no process's that could be killed for it.
+    with suppress(APIError):
+        victim.exec_run(["sh", "-c", "head -c 600m /dev/zero > /dev/shm/full"])
+    code, output = sweeps.finish(process)
+    assert code == 1, output
+    (run_dir,) = sweeps.run_dirs()
+    found = outcomes(run_dir)
+    assert set(found) == ALL_TRIALS
+    ((outcome, reason),) = [end for end in found.values() if end[0] != "ok"]
+    assert outcome == "host_out_of_memory", reason
+    assert "the container ran out of memory of the host (its limit is 500 MiB)" in reason
+    assert re.match(r"(prefill|decode step \d) of batch size \d: ", reason)
+
+
+def test_a_container_that_is_paused_is_said_to_be(sweeps: Sweeps) -> None:
+    process = sweeps.start(sweeps.experiment(runs=60), "--set", "batches.step_timeout_s=2")
+    wait_for(lambda: steps_written(sweeps) >= 8)
+    (victim,) = sweeps.live()
+    victim.pause()
+    code, output = sweeps.finish(process)
+    assert code == 1, output
+    (run_dir,) = sweeps.run_dirs()
+    ((outcome, reason),) = [end for end in outcomes(run_dir).values() if end[0] != "ok"]
+    assert outcome == "timeout"
+    assert f"its container is paused (`docker unpause {victim.name}` wakes it)" in reason
 
 
 @pytest.mark.parametrize(
@@ -147,6 +184,31 @@ def test_an_interrupted_sweep_leaves_nothing(
     code, output = sweeps.finish(process)
     assert code == 130, output
     assert sweeps.containers() == []
+
+
+def test_a_second_interrupt_does_not_wait_for_a_container_that_does_not_stop(
+    sweeps: Sweeps,
+) -> None:
+    script = "trap '' TERM; text-generation-launcher \"$@\" & while :; do sleep 1; done"
+    docker = {"options": {"entrypoint": ["sh", "-c", script, "entry"]}}
+    process = sweeps.start(sweeps.experiment(server=json.dumps({"docker": docker}), runs=60))
+    wait_for(lambda: steps_written(sweeps) >= 8)
+    process.send_signal(signal.SIGINT)
+    wait_for(lambda: _stopping(sweeps))
+    process.send_signal(signal.SIGINT)
+    code, output = sweeps.finish(process)
+    assert code == 130, output
+    assert "Traceback" not in output
+    assert sweeps.containers() == []
+
+
+def _stopping(sweeps: Sweeps) -> bool:
+    """Whether its container was sent a signal."""
+    names = sweeps.containers()
+    events = sweeps.client.events(
+        since=int(time.time()) - 60, until=int(time.time()), decode=True, filters={"event": "kill"}
+    )
+    return any(event["Actor"]["Attributes"]["name"] in names for event in events)
 
 
 def test_a_secret_stays_one(sweeps: Sweeps) -> None:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,7 +19,7 @@ from tgi_bench.launch import process as process_module
 from tgi_bench.launch.contact import contact
 from tgi_bench.launch.endpoint import silent
 from tgi_bench.launch.identity import info_of
-from tgi_bench.launch.log import listening_on
+from tgi_bench.launch.log import LogFile, listening_on
 from tgi_bench.launch.metrics import capacity_of
 from tgi_bench.launch.owner import ProcessName
 from tgi_bench.launch.probe import Probe
@@ -109,7 +110,7 @@ def test_a_program_that_is_not_there(tmp_path: Path) -> None:
 def test_one_that_ignores_sigterm_is_killed_with_its_children(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process_module, "_TERM_WAIT_S", 0.2)
+    monkeypatch.setattr(process_module, "_TERM_WAIT_UNREADY_S", 0.2)
     script = servers.IGNORE_TERM + "import os\nchild = os.fork()\n"
     script += "if child: print(child, flush=True)\n" + servers.SLEEP
     with ServerProcess(servers.command(tmp_path, script)) as server:
@@ -118,6 +119,48 @@ def test_one_that_ignores_sigterm_is_killed_with_its_children(
         assert ProcessName.of(child) is not None
     assert ProcessName.of(server.pid) is None
     wait_for(lambda: ProcessName.of(child) is None)
+
+
+STOPS_SLOWLY = """
+import signal, sys, time
+def stop(*_):
+    print("stopping", flush=True)
+    time.sleep({seconds})
+    print("stopped in good order", flush=True)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, stop)
+"""
+
+
+def test_a_ready_one_may_take_as_long_to_stop_as_real_launchers_do(tmp_path: Path) -> None:
+    """5.5 s were seen of one that was idle."""
+    script = STOPS_SLOWLY.format(seconds=6) + servers.READY + servers.SERVE
+    with ServerProcess(servers.command(tmp_path, script)) as server:
+        ready(server)
+        server.ready = True
+    assert server.log.lines()[-2:] == ("stopping", "stopped in good order")
+
+
+def test_a_second_interrupt_ends_it_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_module, "_TERM_WAIT_S", 600.0)
+    script = STOPS_SLOWLY.format(seconds=600) + servers.READY + servers.SERVE
+    server = ServerProcess(servers.command(tmp_path, script))
+    ready(server)
+    server.ready = True
+    watching = threading.Thread(target=_interrupt_while_stopping, args=(server,))
+    watching.start()
+    with pytest.raises(KeyboardInterrupt):
+        server.stop()
+    watching.join()
+    assert ProcessName.of(server.pid) is None
+    assert not server.alive()
+
+
+def _interrupt_while_stopping(server: ServerProcess) -> None:
+    wait_for(lambda: "stopping" in LogFile(server.log.path, 0).lines())
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
 
 def test_starts_are_appended_and_numbered(tmp_path: Path) -> None:

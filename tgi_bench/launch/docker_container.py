@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,8 +21,8 @@ from tgi_bench.launch.endpoint import Death
 from tgi_bench.launch.log import LogFile
 from tgi_bench.observation import Outcome
 
-_GRACE_S = 10
-"""From SIGTERM to SIGKILL."""
+_GRACE_S = 30
+"""From SIGTERM to SIGKILL; text-generation-launcher took 5.5 s when idle."""
 _GRACE_UNREADY_S = 1
 """A server that did not become ready has nothing left to do in good order."""
 _LOG_ENDS_S = 2.0
@@ -32,13 +33,17 @@ _RUNNING = ("running", "paused", "restarting")
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What the engine says of a container. exit_code: None while it runs."""
+    """What the engine says of a container. exit_code: None while it runs.
+
+    running: or paused, which then says so.
+    """
 
     running: bool
     exit_code: int | None
     out_of_memory: bool
     error: str
     memory_bytes: int
+    paused: bool = False
 
 
 class Container:
@@ -72,8 +77,9 @@ class Container:
         self._follower = follower()
 
     def alive(self) -> bool:
-        """Whether it runs."""
-        return self.state().running
+        """Whether it runs, and is not paused."""
+        state = self.state()
+        return state.running and not state.paused
 
     def state(self) -> State:
         """What the engine says of it; of one that has ended, once and for all."""
@@ -92,17 +98,21 @@ class Container:
     def death(self, since: int = 0, device_type: str | None = None) -> Death | None:
         """As RunningServer has it, from the engine and its log."""
         state = self.state()
+        if state.paused:
+            return Death(f"its container is paused (`docker unpause {self.name}` wakes it)")
         ended = None if state.running else _end_words(state)
         if ended is not None and self._follower is not None:
             self._follower.join(_LOG_ENDS_S)
-        if state.out_of_memory:
+        death = death_of(self.log.lines()[since:], ended, 0, device_type)
+        # One that goes on although a process of it was killed is not dead of it.
+        if state.out_of_memory and death is not None:
             limit = f" (its limit is {state.memory_bytes / 2**20:.0f} MiB)"
             return Death(
-                f"the container ran out of memory of the host"
-                f"{limit if state.memory_bytes else ''}: {ended or 'a process of it was killed'}",
+                "the container ran out of memory of the host"
+                f"{limit if state.memory_bytes else ''}: {ended or death.cause}",
                 Outcome.HOST_OUT_OF_MEMORY,
             )
-        return death_of(self.log.lines()[since:], ended, 0, device_type)
+        return death
 
     def run(self, command: Sequence[str], user: str = "") -> str | None:
         """What a command inside it prints; None where it fails or there is no such command."""
@@ -137,9 +147,9 @@ class Container:
         return found
 
     def remove(self) -> None:
-        """SIGTERM, 10 s (1 s if never ready), SIGKILL, away with it and its anonymous volumes.
+        """SIGTERM, 30 s (1 s if never ready), SIGKILL, away with it and its anonymous volumes.
 
-        Raises LaunchError where the engine does not manage.
+        An interrupt meanwhile ends it at once. Raises LaunchError where the engine does not manage.
         """
         try:
             grace_s = _GRACE_S if self.ready else _GRACE_UNREADY_S
@@ -151,8 +161,12 @@ class Container:
             return  # it was never made, or is gone
         except ENGINE_ERRORS as error:
             self._remove_by_force(error)
+        except KeyboardInterrupt as error:
+            with suppress(LaunchError):  # it has its labels: `tgi-bench clean` finds it
+                self._remove_by_force(error)
+            raise
 
-    def _remove_by_force(self, first: Exception) -> None:
+    def _remove_by_force(self, first: BaseException) -> None:
         """Where stopping failed: a removal is under way elsewhere, or the engine has trouble."""
         deadline = time.monotonic() + _REMOVED_S
         error = first
@@ -215,6 +229,7 @@ def _state(attributes: dict[str, Any]) -> State:
         out_of_memory=bool(state.get("OOMKilled")),
         error=str(state.get("Error") or ""),
         memory_bytes=int((attributes.get("HostConfig") or {}).get("Memory") or 0),
+        paused=bool(state.get("Paused")),
     )
 
 

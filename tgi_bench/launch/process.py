@@ -24,7 +24,9 @@ from tgi_bench.launch.secrets import Redactor
 from tgi_bench.memory_evidence import KillCounter
 
 _POLL_S = 0.01
-_TERM_WAIT_S = 5.0
+_TERM_WAIT_S = 30.0
+"""text-generation-launcher took 5.5 s when idle: its router drains first, then its shards."""
+_TERM_WAIT_UNREADY_S = 5.0
 _LOG_WAIT_S = 0.5
 """What ended has left its last words in a pipe; a child of it may hold the pipe open."""
 _START_LINE = "# tgi-bench: start "
@@ -67,6 +69,8 @@ class ServerProcess:
                 self._pump.stop(0)
             raise
         self._stopped = False
+        self.ready = False
+        """Whether it was ready once; set by who waited for it."""
 
     def __enter__(self) -> Self:
         return self
@@ -100,22 +104,26 @@ class ServerProcess:
         return death_of(self.log.lines()[since:], ended, kills, device_type)
 
     def stop(self, term_wait_s: float | None = None) -> None:
-        """Ends the group: SIGTERM, up to 5 s, SIGKILL. Does nothing the second time.
+        """Ends the group: SIGTERM, up to 30 s (5 s if never ready), SIGKILL. Does nothing twice.
+        An interrupt meanwhile ends it at once.
 
-        term_wait_s: instead of the 5 s, of a server that has failed already.
+        term_wait_s: instead, of a server that has failed already.
         """
         if self._stopped:
             return
+        wait_s = _TERM_WAIT_S if self.ready else _TERM_WAIT_UNREADY_S
         # The program is reaped last: until then its id, and the group's, is no one else's.
         self._signal_group(signal.SIGTERM)
-        deadline = time.monotonic() + (_TERM_WAIT_S if term_wait_s is None else term_wait_s)
-        while self._ended() is None and time.monotonic() < deadline:
-            time.sleep(_POLL_S)
-        self._signal_group(signal.SIGKILL)
-        self._process.wait()
-        self._stopped = True
-        if self._pump is not None:
-            self._pump.stop(_LOG_WAIT_S)
+        deadline = time.monotonic() + (wait_s if term_wait_s is None else term_wait_s)
+        try:
+            while self._ended() is None and time.monotonic() < deadline:
+                time.sleep(_POLL_S)
+        finally:
+            self._signal_group(signal.SIGKILL)
+            self._process.wait()
+            self._stopped = True
+            if self._pump is not None:
+                self._pump.stop(_LOG_WAIT_S)
 
     def _ended(self) -> str | None:
         """How it ended, without reaping it; None while it runs."""

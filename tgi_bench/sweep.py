@@ -156,7 +156,7 @@ class Sweep:
 
         try:
             with Ranks.connect(socket) as ranks:
-                shards = ranks.facts()
+                shards = ranks.facts
         except StepError as error:
             if not self._pending(deployment):
                 return facts  # a load goes to the router: what its shards say stays unknown
@@ -179,7 +179,6 @@ class Sweep:
         except StepError as error:
             raise LaunchError(str(error), server.log_tail(_LOG_TAIL)) from error
         with ranks:
-            self.store.shards_seen(pending[0].deployment_id, ranks.facts)
             return self._run_trials(pending, server, ranks)
 
     def _run_trials(

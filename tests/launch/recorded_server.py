@@ -54,12 +54,14 @@ def answering(answers: dict[str, list[bytes]]) -> Iterator[Recorded]:
     """The same, of bytes that are given."""
 
     class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
         def do_GET(self) -> None:
             server.asked.append((self.path, self.headers["Authorization"]))
             waiting = answers.get(self.path.partition("?")[0], [_NOT_RECORDED])
             reply = waiting[0] if len(waiting) == 1 else waiting.pop(0)
             self.wfile.write(reply)
-            self.close_connection = True
+            self.close_connection = b"\r\nconnection: close" in reply.lower()
 
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["content-length"]))

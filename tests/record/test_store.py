@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tests.record import samples
 from tgi_bench.errors import ResultsError
-from tgi_bench.observation import Outcome, PublishedFigures, ShardFacts, TrialEnd
+from tgi_bench.observation import Outcome, PublishedFigures, TrialEnd
 from tgi_bench.plan.plan import (
     ArgumentValue,
     AttachOptions,
@@ -171,7 +171,6 @@ def test_names_that_the_plan_lacks(tmp_path: Path) -> None:
             lambda: store.add(FIRST, 1, ()),
             lambda: store.deployment_failed("none", "no"),
             lambda: store.deployment_started("none", samples.facts()),
-            lambda: store.shards_seen("none", ShardFacts("generate.v3", (), ())),
             lambda: store.add_published("none", ()),
         ):
             with pytest.raises(KeyError):
@@ -197,9 +196,6 @@ def test_starts_of_a_deployment(tmp_path: Path) -> None:
         store.deployment_failed("num_shard-2", "its port is taken")
         assert store.facts("num_shard-2") == samples.facts()
         assert store.failure("num_shard-2") == "its port is taken"
-        other = ShardFacts("generate.v3", ("cpu",), ("torch.float32",))
-        store.shards_seen("num_shard-2", other)
-        assert store.facts("num_shard-2") == dataclasses.replace(samples.facts(), shards=other)
 
 
 def test_published_figures_are_read_back_equal(tmp_path: Path) -> None:

@@ -121,8 +121,8 @@ def _host(deployment: Deployment) -> str:
             return f"{launcher} {deployment.image}, GPUs: {gpus or deployment.num_shard}"
         case ProcessOptions(command):
             return f"{launcher} {shlex.join(command or engine_spec(deployment.engine).program)}"
-        case AttachOptions(url, socket, _):
-            return f"{launcher} {url}, sockets: {socket or 'none'}"
+        case AttachOptions(url, socket):
+            return f"{launcher} {url or 'without a router'}, sockets: {socket or 'none'}"
         case TransformersOptions(device, random_weights):
             weights = ", random weights" if random_weights else ""
             return f"{launcher} ({deployment.embedded.engine}, device {device}{weights})"

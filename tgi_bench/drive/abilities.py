@@ -6,13 +6,11 @@ import re
 from dataclasses import dataclass, replace
 
 from tgi_bench.drive.answer_reading import read_answer
-from tgi_bench.drive.control import Asking, Control, Reply
+from tgi_bench.drive.control import NO_KEY, Asking, Control, Reply
 from tgi_bench.drive.dialects import AskOptions, body_bytes, target
 from tgi_bench.drive.identity import (
-    NO_KEY,
     Identity,
     identified,
-    key_missing,
     model_to_ask,
     with_headers,
 )
@@ -167,7 +165,7 @@ def _probed(control: Control, able: Abilities, stream: bool = True) -> tuple[Rep
     options = AskOptions(host="", stream=stream, sampling=_GREEDY, headers=())
     reply = control.post(target(able, stream), body_bytes(_PROBE, able, options))
     if reply.status in NO_KEY:
-        raise key_missing(control, reply)
+        raise control.key_missing(reply)
     reading = read_answer(reply.answer, able, stream, _PROBE, None)
     if reading.outcome is RequestOutcome.OVERLOADED:
         raise InputError(f"{control.url} takes no request now: {reading.reason}")

@@ -21,8 +21,9 @@ from tgi_bench.drive.content_coding import encoded_as, not_identity
 from tgi_bench.drive.dialects import USER_AGENT, header_lines
 from tgi_bench.drive.said import shortened
 from tgi_bench.drive.tls import client_context
-from tgi_bench.errors import InputError
+from tgi_bench.errors import NAME_THE_KEY, InputError
 
+NO_KEY = (401, 403)
 _MOST_BYTES = 1 << 26
 """Of an answer that is read."""
 
@@ -98,6 +99,12 @@ class Control:
     def has_key(self) -> bool:
         """Whether an API key is sent, or may be: in whatever header it is asked for."""
         return bool(self._asking.headers)
+
+    def key_missing(self, reply: Reply) -> InputError:
+        """Of an answer 401 or 403: that an API key is wanted, and the options that name it."""
+        another = "another" if self.has_key else "an"
+        said = shortened(reply.sentence)
+        return InputError(f"{self.url} wants {another} API key: {said}; {NAME_THE_KEY}")
 
     def get(self, path: str) -> Reply:
         """Raises InputError where no answer comes."""

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tgi_bench.drive.control import Control, Reply
+from tgi_bench.drive.control import NO_KEY, Control, Reply
 from tgi_bench.drive.said import count_of, shortened, word_of
-from tgi_bench.errors import NAME_THE_KEY, InputError
+from tgi_bench.errors import InputError
 
-NO_KEY = (401, 403)
 _OWNERS = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llamacpp"}
 """owned_by of /v1/models."""
 _LLAMACPP_HEADER = b"llama.cpp"
@@ -103,18 +102,11 @@ def model_to_ask(url: str, identity: Identity, model: str | None) -> str:
     raise InputError(f"{said}: name one of them as the model (`tgi-bench load`: --model)")
 
 
-def key_missing(control: Control, reply: Reply) -> InputError:
-    """What a server that refuses for want of a key, or for a wrong one, is told as."""
-    said = shortened(reply.sentence)
-    another = "another" if control.has_key else "an"
-    return InputError(f"{control.url} wants {another} API key: {said}; {NAME_THE_KEY}")
-
-
 def _listed(control: Control) -> tuple[Identity, list[str], int | None]:
     """What /v1/models says: names, who owns them, and the context of the first (vLLM, SGLang)."""
     reply = control.get("/v1/models")
     if reply.status in NO_KEY:
-        raise key_missing(control, reply)
+        raise control.key_missing(reply)
     listed = mapping(reply).get("data")
     entries = [e for e in (listed if isinstance(listed, list) else []) if isinstance(e, dict)]
     names = tuple(name for e in entries if (name := word_of(e.get("id"))) is not None)

@@ -160,16 +160,6 @@ class Ranks:
             dtypes=tuple(info.dtype for info in self.infos),
         )
 
-    def facts(self) -> ShardFacts:
-        """What every rank says of itself; raises RankError."""
-        reply = _call_all(self._calls("Info"), codec.EMPTY, CONTROL_TIMEOUT_S)
-        said = [codec.decode_info(self.protocol, payload) for payload in reply.payloads]
-        return ShardFacts(
-            protocol=self.protocol.value,
-            device_types=tuple(info.device_type for info in said),
-            dtypes=tuple(info.dtype for info in said),
-        )
-
     def answer(self, timeout_s: float) -> bool:
         """True where every rank answers Health within the time."""
         try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import orjson
 
-from tgi_bench.drive.control import Control
+from tgi_bench.drive.control import NO_KEY, Control
 from tgi_bench.drive.reading import Abilities
 from tgi_bench.drive.said import count_of
 
@@ -17,10 +17,15 @@ TOKENIZE_PATH = "/tokenize"
 
 
 def tokens_of(control: Control, abilities: Abilities, text: str) -> int | None:
-    """Tokens of a prompt; None where the server has no such path or does not tell a count."""
+    """Tokens of a prompt; None where the server has no such path or does not tell a count.
+
+    Raises InputError where it wants an API key: TGI wants none for all that is asked before.
+    """
     if abilities.tokenize_path is None:
         return None
     reply = control.post(abilities.tokenize_path, _body(abilities, text))
+    if reply.status in NO_KEY:
+        raise control.key_missing(reply)
     if reply.status != 200:
         return None
     match reply.json:

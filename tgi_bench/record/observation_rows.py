@@ -172,15 +172,6 @@ def select_facts(connection: sqlite3.Connection, deployment_id: str) -> ServerFa
     )
 
 
-def update_shards(connection: sqlite3.Connection, deployment_id: str, shards: ShardFacts) -> None:
-    """Adds what the ranks said to the deployment's last start."""
-    connection.execute(
-        "UPDATE starts SET shards = ? WHERE start_id = "
-        "(SELECT max(start_id) FROM starts WHERE deployment_id = ? AND failure IS NULL)",
-        (to_json(shards), deployment_id),
-    )
-
-
 def insert_published(
     connection: sqlite3.Connection, trial_id: str, figures: Sequence[PublishedFigures]
 ) -> None:

@@ -17,7 +17,6 @@ from tgi_bench.observation import (
     PublishedEntry,
     PublishedFigures,
     ServerFacts,
-    ShardFacts,
     StepObservation,
     TrialEnd,
 )
@@ -286,12 +285,6 @@ class RunStore:
         with self._writing() as connection:
             attempt_rows.require(connection, "deployments", "deployment_id", deployment_id)
             observation_rows.insert_facts(connection, deployment_id, facts)
-
-    def shards_seen(self, deployment_id: str, shards: ShardFacts) -> None:
-        """What the ranks of its last started server said of themselves."""
-        with self._writing() as connection:
-            attempt_rows.require(connection, "deployments", "deployment_id", deployment_id)
-            observation_rows.update_shards(connection, deployment_id, shards)
 
     def deployment_failed(self, deployment_id: str, reason: str) -> None:
         """A server of this deployment did not become ready."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import re
@@ -102,9 +103,9 @@ def test_a_whole_life(folder: str) -> None:
         output,
         'Args { model_id: "bigscience/bloomz-1b1", num_shard: Some(2), quantize: None }',
         "WARN text_generation_launcher: This server is simulated",
+        "Sharding model on 2 processes",
         "Starting download process.",
         "Successfully downloaded weights.",
-        "Sharding model on 2 processes",
         "Starting shard rank=0",
         "Starting shard rank=1",
         "Shard ready in ",
@@ -116,6 +117,65 @@ def test_a_whole_life(folder: str) -> None:
     )
     assert os.listdir(folder) == []
     assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)
+
+
+SAID = (
+    "Sharding model on 2 processes",
+    "Starting check and download process for",
+    "Successfully downloaded weights for",
+    "Starting shard",
+    "Server started at unix://",
+    "Shard ready in",
+    "Starting Webserver",
+    "Warming up model",
+    "Model does not support automatic max batch total tokens",
+    "Setting max batch total tokens to",
+    "Connected",
+    "Terminating webserver",
+    "Waiting for webserver to gracefully shutdown",
+    "Shutting down shards",
+    "shard terminated",
+)
+"""What 3.3.7 says of a padded model in two ranks, and the embedded server too."""
+TRANSCRIPTS = ROOT / "tests" / "transcripts" / "tgi-3.3.7" / "launcher"
+
+
+def _shapes(lines: list[str]) -> list[tuple[str, object]]:
+    """Each thing of SAID when it is first said: as JSON its keys, as text what stands before it."""
+    found: dict[str, object] = {}
+    for line in lines:
+        plain = re.sub(r"\x1b\[[0-9;]*m", "", line)
+        for text in SAID:
+            if text in plain and text not in found:
+                found[text] = _shape(plain, text)
+    return list(found.items())
+
+
+def _shape(line: str, text: str) -> object:
+    if not line.startswith("{"):
+        before = line.partition(text)[0].partition(" text_generation")[0]
+        rank = re.search(r" rank=\d$", line.strip()) is not None
+        return re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "STAMP", before), rank
+    said = json.loads(line)
+    for name in ("filename", "line_number"):  # of the router's sources, which are not ours
+        said.pop(name, None)
+    return {name: sorted(v) if isinstance(v, dict) else None for name, v in said.items()}
+
+
+@pytest.mark.parametrize("json_output", [True, False])
+def test_it_logs_as_a_real_launcher_does(folder: str, json_output: bool) -> None:
+    engine = engine_config(PADDED, num_shard=2)
+    config = replace(server_config((3, 3, 7), f"{folder}/s", engine), json_output=json_output)
+    with launched(config) as server:
+        server.until("Listening")
+        server.process.send_signal(signal.SIGTERM)
+        _, output, _ = server.ended()
+    name = "launcher-json-output" if json_output else "launcher-num_shard-2-ok"
+    real = _shapes((TRANSCRIPTS / f"{name}.log").read_text().splitlines())
+    ours = _shapes(output.splitlines())
+    assert len(real) == len(SAID) - json_output  # which was recorded of one rank
+    assert dict(ours).items() >= dict(real).items()
+    assert [text for text, _ in ours] == list(SAID)
 
 
 def test_interrupt_of_the_whole_process_group(folder: str) -> None:

@@ -14,7 +14,8 @@ def test_compact_line() -> None:
     Log(False, stream).error(LAUNCHER, "Shard 0 crashed")
     info, error = stream.getvalue().splitlines()
     stamp = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z"
-    assert re.fullmatch(stamp + r"  INFO text_generation_launcher: Starting shard rank=0", info)
+    text = r"  INFO shard-manager: text_generation_launcher: Starting shard rank=0"
+    assert re.fullmatch(stamp + text, info)
     assert re.fullmatch(stamp + r" ERROR text_generation_launcher: Shard 0 crashed", error)
 
 
@@ -25,7 +26,8 @@ def test_json_line_holds_many_lines_of_text() -> None:
     line = json.loads(stream.getvalue())
     assert line["level"] == "WARN"
     assert line["target"] == LAUNCHER
-    assert line["fields"] == {"message": "a\nb", "rank": 3}
+    assert line["fields"] == {"message": "a\nb"}
+    assert line["span"] == {"rank": 3, "name": "shard-manager"}
 
 
 ARGUMENTS = (("model_id", '"m"'), ("num_shard", "Some(2)"), ("quantize", "None"))

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -176,6 +177,26 @@ def test_a_worker_that_is_killed_fails_its_trial_alone(tool: Tool) -> None:
     assert found["default/load-few-c2"].outcome is Outcome.OK
     assert requests(run_dir, "default/load-long-c2")
     assert "ended early" in (run_dir / "num_shard-1.md").read_text(encoding="utf-8")
+
+
+def test_a_rank_that_is_killed_in_a_load(tool: Tool) -> None:
+    """Its launcher says so some 0.1 s after the clients saw it, and lives on a while."""
+    file = write(tool.folder, LONG, CLOSED)
+    with tool.started(file) as process:
+        run_dir = begun(tool, "default/load-long-c2")
+        serving = {pid for pid, words in tool.living().items() if " serve " in words}
+        (rank,) = [pid for pid in serving if _parent(pid) in serving]
+        os.kill(rank, signal.SIGKILL)
+        output = rest_of(process)
+    assert process.returncode == 1, output
+    died = ends(run_dir)["default/load-long-c2"]
+    assert died.outcome is Outcome.SERVER_DIED
+    assert re.fullmatch(r"shard 0 was killed \(signal 9\)(?: \(exit code 1\))?", died.reason)
+    assert ends(run_dir)["default/load-few-c2"].outcome is Outcome.OK
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def test_a_server_that_dies_in_a_load(tool: Tool) -> None:

@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkProcess
 
@@ -97,9 +97,9 @@ def _start(deployment: _Deployment) -> None:
     except InputError as error:
         log.error(LAUNCHER, str(error))
         raise _LauncherError("ShardCannotStart") from error
-    _log_download(config, behaviour, log)
     if config.engine.num_shard > 1:
         log.info(LAUNCHER, f"Sharding model on {config.engine.num_shard} processes")
+    _log_download(config, behaviour, log)
     for shard_rank in range(config.engine.num_shard):
         log.info(LAUNCHER, "Starting shard", rank=shard_rank)
         deployment.ranks.append(_fork(config, shard_rank, log))
@@ -131,16 +131,17 @@ def _log_download(config: ServerConfig, behaviour: Behaviour, log: Log) -> None:
     """The lines of a model that is there already; the simulated engine reads no weights, and
     the transformers engine fetches what is missing when a rank loads its model."""
     model = config.engine.model_id
+    download = replace(log, span="download")
     if behaviour.names_model_in_download_lines:
-        log.info(LAUNCHER, f"Starting check and download process for {model}")
+        download.info(LAUNCHER, f"Starting check and download process for {model}")
     else:
-        log.info(LAUNCHER, "Starting download process.")
+        download.info(LAUNCHER, "Starting download process.")
     if config.engine.simulated:
         log.info(LAUNCHER, "The simulated engine needs no weights. Skipping download.")
     else:
         log.info(LAUNCHER, "The transformers engine reads its model when a shard starts.")
     named = f" for {model}" if behaviour.names_model_in_download_lines else "."
-    log.info(LAUNCHER, f"Successfully downloaded weights{named}")
+    download.info(LAUNCHER, f"Successfully downloaded weights{named}")
 
 
 def _fork(config: ServerConfig, shard_rank: int, log: Log) -> _Rank:
@@ -238,7 +239,7 @@ def _check_ready(rank: _Rank, log: Log) -> None:
         log.error(LAUNCHER, f"Shard {rank.shard_rank} failed to start")
         raise _LauncherError("ShardCannotStart") from None
     took_s = time.monotonic() - rank.started_s
-    log.info(LAUNCHER, f"Shard ready in {took_s:.1f}s", rank=rank.shard_rank)
+    log.info(LAUNCHER, f"Shard ready in {took_s:.9f}s", rank=rank.shard_rank)
 
 
 async def _first_exit(deployment: _Deployment) -> _Rank:
@@ -285,6 +286,7 @@ async def _serve_http(deployment: _Deployment, stopped: asyncio.Event) -> None:
             await starting
             await stopping
         log.info(LAUNCHER, "Terminating webserver")
+        log.info(LAUNCHER, "Waiting for webserver to gracefully shutdown")
     except (OSError, LaunchError) as error:
         where = f"{config.hostname}:{config.port}"
         told = str(error)
@@ -305,7 +307,7 @@ def _why(error: OSError) -> str:
     """The system's words alone: asyncio's name the address again."""
     if error.errno is None or error.errno <= 0:
         return error.strerror or str(error)
-    return os.strerror(error.errno)
+    return f"{os.strerror(error.errno)} (os error {error.errno})"
 
 
 def _log_crash(log: Log, rank: _Rank) -> None:
@@ -340,4 +342,4 @@ def _shut_down(deployment: _Deployment) -> None:
         rank.process.close()
         rank.ready.close()
         sockets.remove(deployment.config.uds_path(rank.shard_rank))
-        deployment.log.info(LAUNCHER, "Shard terminated", rank=rank.shard_rank)
+        deployment.log.info(LAUNCHER, "shard terminated", rank=rank.shard_rank)

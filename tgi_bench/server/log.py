@@ -1,7 +1,9 @@
 """Log lines as text-generation-launcher writes them.
 
-Text: tracing's compact format, "2024-03-06T18:04:02.019265Z  INFO target: message rank=0".
-JSON (--json-output): one object a line, {timestamp, level, fields: {message, ...}, target}.
+Text: tracing's compact format, "2024-03-06T18:04:02.019265Z  INFO target: message", with a span
+"... INFO shard-manager: target: message rank=0".
+JSON (--json-output): one object a line, {timestamp, level, fields: {message, ...}, target}, a span
+beside them; of the router {timestamp, level, message, ..., target}. See tests/transcripts.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from typing import TextIO
 LAUNCHER = "text_generation_launcher"
 ROUTER = "text_generation_router"
 
-_DIM, _RESET = "\x1b[2m", "\x1b[0m"
+_DIM, _BOLD, _RESET = "\x1b[2m", "\x1b[1m", "\x1b[0m"
+_RANK, _MANAGER = "rank", "shard-manager"
 _COLOURS = {"INFO": "\x1b[32m", "WARN": "\x1b[33m", "ERROR": "\x1b[31m"}
 
 
@@ -28,6 +31,8 @@ class Log:
 
     json_output: bool
     stream: TextIO
+    span: str = ""
+    """What the lines are part of: "download". Those of a rank are of "shard-manager"."""
 
     def info(self, target: str, message: str, **fields: str | int) -> None:
         """A line of level INFO."""
@@ -44,28 +49,40 @@ class Log:
     def _write(self, level: str, target: str, message: str, fields: dict[str, str | int]) -> None:
         stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         if self.json_output:
-            line = json.dumps(
-                {
-                    "timestamp": stamp,
-                    "level": level,
-                    "fields": {"message": message, **fields},
-                    "target": target,
-                },
-                ensure_ascii=False,
-            )
+            line = _json((stamp, level, target), {"message": message, **fields}, self._span(fields))
         else:
             told = message + "".join(f" {name}={_text(value)}" for name, value in fields.items())
-            line = self._compact(stamp, level, target, told)
+            span = self._span(fields)
+            line = self._compact((stamp, level, target), told, span.get("name"))
         self.stream.write(line + "\n")
         self.stream.flush()
 
-    def _compact(self, stamp: str, level: str, target: str, told: str) -> str:
+    def _span(self, fields: dict[str, str | int]) -> dict[str, str | int]:
+        if _RANK in fields:
+            return {_RANK: fields[_RANK], "name": _MANAGER}
+        return {"name": self.span} if self.span else {}
+
+    def _compact(self, head: tuple[str, str, str], told: str, name: str | int | None) -> str:
+        stamp, level, target = head
         if not self.stream.isatty():
-            return f"{stamp} {level:>5} {target}: {told}"
+            span = f"{name}: " if name else ""
+            return f"{stamp} {level:>5} {span}{target}: {told}"
+        span = f"{_BOLD}{name}{_RESET}: " if name else ""
         return (
-            f"{_DIM}{stamp}{_RESET} {_COLOURS[level]}{level:>5}{_RESET} "
+            f"{_DIM}{stamp}{_RESET} {_COLOURS[level]}{level:>5}{_RESET} {span}"
             f"{_DIM}{target}{_RESET}{_DIM}:{_RESET} {told}"
         )
+
+
+def _json(
+    head: tuple[str, str, str], fields: dict[str, str | int], span: dict[str, str | int]
+) -> str:
+    stamp, level, target = head
+    told = {name: value for name, value in fields.items() if name not in span}
+    said: dict[str, object] = {"timestamp": stamp, "level": level}
+    said |= told if target == ROUTER else {"fields": told}
+    said |= {"target": target} | ({"span": span, "spans": [span]} if span else {})
+    return json.dumps(said, ensure_ascii=False, separators=(",", ":"))
 
 
 def _text(value: str | int) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -132,9 +134,27 @@ def test_a_process_that_the_kernel_killed(tmp_path: Path, monkeypatch: pytest.Mo
     """Its cgroup's counter is read before it starts and when it has ended."""
     events = tmp_path / "memory.events"
     events.write_text("oom 4\noom_kill 4\n")
-    monkeypatch.setattr(KillCounter, "of", lambda: KillCounter(events))
+    monkeypatch.setattr(KillCounter, "of", lambda *_: KillCounter(events))
     with ServerProcess(servers.command(tmp_path, "import os; os.kill(os.getpid(), 9)")) as server:
         wait_for(lambda: not server.alive())
         assert server.death() == Death("it ended: killed (signal 9)")
         events.write_text("oom 5\noom_kill 5\n")
+        assert server.death() == Death(f"it ended: killed (signal 9){ROSE}", HOST)
+
+
+def test_a_process_that_went_to_a_cgroup_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one does whose command is `systemd-run --scope`: by then nothing was killed in there."""
+    ours, own = tmp_path / "ours", tmp_path / "own"
+    ours.write_text("oom_kill 4\n")
+    own.write_text("oom_kill 7\n")
+    monkeypatch.setattr(KillCounter, "of", lambda pid=None: KillCounter(own if pid else ours))
+    with ServerProcess(servers.command(tmp_path, servers.SLEEP)) as server:
+        server.became_ready()
+        os.kill(server.pid, signal.SIGKILL)
+        wait_for(lambda: not server.alive())
+        ours.write_text("oom_kill 5\n")
+        assert server.death() == Death("it ended: killed (signal 9)")
+        own.write_text("oom_kill 8\n")
         assert server.death() == Death(f"it ended: killed (signal 9){ROSE}", HOST)

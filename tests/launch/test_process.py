@@ -137,7 +137,7 @@ def test_a_ready_one_may_take_as_long_to_stop_as_real_launchers_do(tmp_path: Pat
     script = STOPS_SLOWLY.format(seconds=6) + servers.READY + servers.SERVE
     with ServerProcess(servers.command(tmp_path, script)) as server:
         ready(server)
-        server.ready = True
+        server.became_ready()
     assert server.log.lines()[-2:] == ("stopping", "stopped in good order")
 
 
@@ -148,7 +148,7 @@ def test_a_second_interrupt_ends_it_at_once(
     script = STOPS_SLOWLY.format(seconds=600) + servers.READY + servers.SERVE
     server = ServerProcess(servers.command(tmp_path, script))
     ready(server)
-    server.ready = True
+    server.became_ready()
     watching = threading.Thread(target=_interrupt_while_stopping, args=(server,))
     watching.start()
     with pytest.raises(KeyboardInterrupt):

@@ -59,7 +59,7 @@ class ServerProcess:
         begin = number_start(command.log_path)
         self.log = LogFile(command.log_path, begin)
         self._pump = _pump(command)
-        # It starts in this process's cgroup; its own may be another by the time that it ends.
+        # It starts in this process's cgroup.
         self._kills = KillCounter.of()
         self._kills_before = self._kills.read()
         try:
@@ -69,8 +69,7 @@ class ServerProcess:
                 self._pump.stop(0)
             raise
         self._stopped = False
-        self.ready = False
-        """Whether it was ready once; set by who waited for it."""
+        self._ready = False
 
     def __enter__(self) -> Self:
         return self
@@ -87,6 +86,14 @@ class ServerProcess:
     def pid(self) -> int:
         """Of the program, which leads a process group of this id."""
         return self._process.pid
+
+    def became_ready(self) -> None:
+        """It is ready, and stays in the cgroup that it is in by now: its command may have changed
+        that."""
+        self._ready = True
+        own = KillCounter.of(self.pid)
+        if own != self._kills:
+            self._kills, self._kills_before = own, own.read()
 
     def alive(self) -> bool:
         """Whether the program runs. What it started may outlive it until `stop`."""
@@ -111,7 +118,7 @@ class ServerProcess:
         """
         if self._stopped:
             return
-        wait_s = _TERM_WAIT_S if self.ready else _TERM_WAIT_UNREADY_S
+        wait_s = _TERM_WAIT_S if self._ready else _TERM_WAIT_UNREADY_S
         # The program is reaped last: until then its id, and the group's, is no one else's.
         self._signal_group(signal.SIGTERM)
         deadline = time.monotonic() + (wait_s if term_wait_s is None else term_wait_s)

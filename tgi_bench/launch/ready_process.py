@@ -81,7 +81,7 @@ def running(
         except LaunchError as error:
             process.stop(_FAILED_TERM_WAIT_S)
             raise LaunchError(redactor.text(str(error)), error.log_tail) from None
-        process.ready = True
+        process.became_ready()
         started = Started(
             engine=deployment.engine,
             command=program.argv,

@@ -9,7 +9,7 @@ import pytest
 
 from tests.report.example import simulated_run
 from tgi_bench.analysis.run import Origin, Run
-from tgi_bench.observation import Identity, ShardFacts
+from tgi_bench.observation import Identity, Outcome, ShardFacts, TrialEnd
 from tgi_bench.plan.plan import AttachOptions, LauncherKind
 from tgi_bench.report.documents import as_csv, documents
 from tgi_bench.report.json_document import as_json
@@ -144,3 +144,18 @@ def test_how_to_make_it_again_repeats_every_option() -> None:
     assert "tgi-bench sweep e.yaml" in page
     assert " --results '/srv/my runs' --no-pull\n" in page
     assert f"tgi-bench report '/srv/my runs/{run.plan.experiment}/{run.run_id}'\n" in page
+
+
+def test_a_host_that_ran_out_of_memory_is_another_word_than_the_device() -> None:
+    run = simulated_run()
+    assert "host OOM" not in "".join(documents(run).values())
+    ended = [t.end.outcome if t.end else None for t in run.trials]
+    index = ended.index(Outcome.OUT_OF_MEMORY)
+    host = TrialEnd(Outcome.HOST_OUT_OF_MEMORY, "decode step 1 of batch size 4: killed (signal 9)")
+    trials = list(run.trials)
+    trials[index] = replace(trials[index], end=host)
+    pages = documents(replace(run, trials=tuple(trials)))
+    assert "| host OOM |" in pages["num_shard-1.md"].replace("  ", "")
+    assert "- **host OOM**: the memory limit" in pages["num_shard-1.md"]
+    assert "host out of memory" in pages["report.md"]
+    assert "host_out_of_memory" in as_csv(replace(run, trials=tuple(trials)))

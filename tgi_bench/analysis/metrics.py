@@ -68,6 +68,15 @@ DEFINITIONS: tuple[tuple[str, str], ...] = (
     ("-", "undefined, or not given"),
 )
 
+HOST_MEMORY: tuple[tuple[str, str], ...] = (
+    (
+        "host OOM",
+        "the memory limit of the server's container or host was reached, as the kernel or the "
+        "container engine says; it tells nothing of the device, so larger batches are tried",
+    ),
+)
+"""Beside DEFINITIONS, where a trial ended so."""
+
 PUBLISHED_DIFFERENCES: tuple[tuple[str, str], ...] = (
     ("Decode (token)", "Decode (total) / decode steps of a run: no step was timed by itself"),
     ("Average of a throughput", "the mean of the runs' rates"),

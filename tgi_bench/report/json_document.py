@@ -10,7 +10,8 @@ History of schema_version:
     2  loads and floors; trials may be empty, where a run has loads only.
 
 Of a server that ran already (launcher "attach") model, engine, tgi_version and num_shard are null
-where neither the experiment nor the server said them.
+where neither the experiment nor the server said them. server.identity is what it said of itself
+over HTTP, server.shards what its ranks said over their sockets (null: these were not asked).
 
 server of a deployment: null where none became ready. Its shards: what the ranks behind its sockets
 said of themselves, by shard_rank; null where they were not asked.

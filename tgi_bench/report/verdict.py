@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tgi_bench.analysis.load_metrics import LOAD_DEFINITIONS
-from tgi_bench.analysis.metrics import CLIENT_TERM, DEFINITIONS, PUBLISHED_DIFFERENCES
+from tgi_bench.analysis.metrics import (
+    CLIENT_TERM,
+    DEFINITIONS,
+    HOST_MEMORY,
+    PUBLISHED_DIFFERENCES,
+)
 from tgi_bench.analysis.rules import Check
 from tgi_bench.analysis.run import DeploymentRecord, Origin, Run
 from tgi_bench.analysis.telemetry import TELEMETRY_DEFINITIONS
 from tgi_bench.analysis.verdict import CLIENT_SHARE
-from tgi_bench.observation import ServerFacts
+from tgi_bench.observation import Outcome, ServerFacts
 from tgi_bench.plan.plan import LauncherKind, SimulatedOptions
 from tgi_bench.report.estimated_compare import SIMULATED_WITH, simulated_with
 from tgi_bench.report.estimated_stack import provenance
@@ -39,9 +44,11 @@ def definitions(run: Run) -> str:
 def _terms(run: Run) -> tuple[tuple[str, str], ...]:
     """Those of batches, loads and devices; one that several have stands once, last of all "-"."""
     sampled = any(summary.devices for summary in run.telemetry)
-    if not run.plan.load_trials and not sampled:
+    host = any(t.end and t.end.outcome is Outcome.HOST_OUT_OF_MEMORY for t in run.trials)
+    if not run.plan.load_trials and not sampled and not host:
         return _of_batches(run)
     terms = dict(_of_batches(run)) if run.plan.trials else {}
+    terms |= dict(HOST_MEMORY) if host else {}
     terms |= dict(LOAD_DEFINITIONS) if run.plan.load_trials else {}
     terms |= dict(TELEMETRY_DEFINITIONS) if sampled else {}
     terms.pop(UNDEFINED, None)

@@ -92,6 +92,8 @@ def test_shards_alone_are_driven_and_say_how_many_they_are(tmp_path: Path) -> No
     assert shown["server"]["shards"]["device_types"] == ["simulated", "simulated"]
     page = (run_dir / "num_shard-2.md").read_text()
     assert "num_shard as its sockets say." in page
+    assert "The shard at /" in page
+    assert "None" not in page.partition("# Experiment Generation")[0].partition("# Arg")[0]
     assert "- num_shard: 2\n" in page
     rows = (run_dir / "report.md").read_text()
     assert re.search(r"\| Ranks, as they say +\| 2 over generate.v1: simulated, torch", rows)

@@ -31,9 +31,10 @@ def commands(run: Run, records: Sequence[DeploymentRecord]) -> str:
 
     Of servers that ran already, where they were reached.
     """
-    hosts = [r.deployment.host for r in records]
-    if urls := [host.url for host in hosts if isinstance(host, AttachOptions)]:
-        return "".join(f"The server at {url} ran already: nothing was started.\n" for url in urls)
+    hosts = [h for r in records if isinstance(h := r.deployment.host, AttachOptions)]
+    if hosts:
+        where = [f"server at {h.url}" if h.url else f"shard at {h.master_socket}" for h in hosts]
+        return "".join(f"The {of} ran already: nothing was started.\n" for of in where)
     asked = dict.fromkeys(_requested(r.deployment, run.origin) for r in records)
     text = _fenced(asked)
     started = dict.fromkeys(
@@ -88,7 +89,7 @@ def _texts(record: DeploymentRecord, imported: bool) -> dict[str, str]:
     return {
         model: served if named == ANY_MODEL else argument(named),
         **{a.name: asked[a.name] for a in record.deployment.arguments},
-        "num_shard": num_shard if record.ranks else asked.get("num_shard", num_shard),
+        "num_shard": asked.get("num_shard", num_shard) if known and not record.ranks else num_shard,
     }
 
 

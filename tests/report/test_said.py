@@ -82,7 +82,7 @@ def test_a_cpu_is_never_gpus_and_ranks_are_what_the_sockets_say(
 def test_a_started_server_on_a_cpu() -> None:
     run = simulated_run()
     records = tuple(
-        replace(r, facts=replace(r.facts, identity=ON_CPU)) if r.facts is not None else r
+        r if r.facts is None else replace(r, facts=replace(r.facts, identity=ON_CPU, shards=None))
         for r in run.deployments
     )
     pages = documents(replace(run, deployments=records))
@@ -96,7 +96,7 @@ def test_what_it_said_stands_in_the_environment_and_in_json() -> None:
         ["Engine, as it says", "tgi 3.3.6-dev0"],
         ["Built from, as it says", "ac02c62c, sha-ac02c62"],
         ["Device, as it says", "cpu, torch.float32"],
-        ["Ranks, as they say", "2 over generate.v3: cpu, torch.float32"],
+        ["gRPC shards", "generate.v3, cpu, torch.float32: 2 ranks"],
     ):
         assert row in rows
     other = documents(_attached(VLLM))["report.md"]

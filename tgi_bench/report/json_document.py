@@ -45,6 +45,7 @@ from tgi_bench.analysis.run import (
     StepFigures,
     TrialSummary,
 )
+from tgi_bench.observation import ShardFacts
 from tgi_bench.report.estimated_documents import estimates_json
 from tgi_bench.report.load_documents import Json, floor, load
 from tgi_bench.report.table_page import entry_json
@@ -112,7 +113,7 @@ def _deployment(record: DeploymentRecord) -> Json:
             "ready_ns": facts.ready_ns,
             "details": dict(facts.details),
             "identity": asdict(facts.identity),
-            "shards": None if facts.shards is None else asdict(facts.shards),
+            "shards": None if facts.shards is None else _shards(facts.shards),
         }
     return {
         "deployment_id": d.deployment_id,
@@ -127,6 +128,10 @@ def _deployment(record: DeploymentRecord) -> Json:
         "server": said,
         "failure": record.failure,
     }
+
+
+def _shards(shards: ShardFacts) -> Json:
+    return {"protocol": shards.protocol, "ranks": shards.ranks, **asdict(shards)}
 
 
 def _trial(summary: TrialSummary) -> Json:

@@ -236,13 +236,6 @@ def test_lengths_are_of_measured_requests_that_ended_well() -> None:
     assert found.output_tokens == 11
 
 
-def test_drift_is_of_the_halves_medians() -> None:
-    seen = [request(i, Timing(i * S // 4, (100 if i < 20 else 130) * MS)) for i in range(40)]
-    found = summarise_stage(CLOSED, STAGE, seen)
-    assert found.drift == pytest.approx(0.3)
-    assert summarise_stage(CLOSED, STAGE, seen[:25]).drift is None
-
-
 @pytest.mark.parametrize(
     ("first", "second", "expected"),
     [

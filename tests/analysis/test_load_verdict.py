@@ -8,12 +8,17 @@ import pytest
 from tests.analysis.load_samples import CLIENT, CLOSED, MS, OPEN, OPEN_STAGE, STAGE, S, lane
 from tests.analysis.samples import deployment, ended, plan, record, summary, trial
 from tgi_bench.analysis.load_run import (
+    Begin,
     Figure,
     Found,
     LoadDistribution,
     LoadSummary,
     Reopening,
+    Part,
+    Shift,
+    Silences,
     StageSummary,
+    Steadiness,
 )
 from tgi_bench.analysis.load_summary import summarise_stage
 from tgi_bench.analysis.load_verdict import load_checks
@@ -140,6 +145,27 @@ def lag(p99: float | None, highest: float) -> LoadDistribution:
     return replace(BASE.send_lag, p99=figure, highest=highest)
 
 
+def shifted(
+    metric: str, share: float, part: Part = Part.SECOND_HALF, deviations: float = 6.0
+) -> Callable[[StageSummary], StageSummary]:
+    return fields(steadiness=Steadiness((Shift(metric, part, share, deviations),)))
+
+
+def began(first_ns: float) -> Callable[[StageSummary], StageSummary]:
+    """Later ones have a p90 of 100 ms."""
+    return fields(steadiness=Steadiness(begin=Begin(first_ns, 100 * MS)))
+
+
+def tokens(half: float) -> Callable[[StageSummary], StageSummary]:
+    return fields(output_tokens_per_s=Figure(80.0, 80 * (1 - half), 80 * (1 + half)))
+
+
+def stood(held: int) -> Callable[[StageSummary], StageSummary]:
+    """Of 200 requests."""
+    silences = Silences(count=1, longest_ns=S, total_ns=S, held=held, limit_ns=100.0 * MS)
+    return fields(steadiness=Steadiness(silences=silences))
+
+
 def outcomes(**counts: int) -> Callable[[StageSummary], StageSummary]:
     kinds = tuple((RequestOutcome(kind), count) for kind, count in counts.items())
     return fields(outcomes=kinds, reasons=(("60 s passed", 1),))
@@ -225,19 +251,31 @@ CASES = [
         fields(prefix_suspicion=0.19, concurrency=2.0),
         "PREFIX_CACHING",
     ),
-    Case("halves", fields(drift=-0.1), fields(drift=-0.11), "load.warmup"),
+    Case("halves", shifted("e2e", -0.1), shifted("e2e", -0.11), "load.warmup"),
+    Case("halves", shifted("ttft", 0.1), shifted("ttft", 0.11), "load.warmup"),
+    Case("halves", shifted("tpot", 0.1), shifted("tpot", 0.11), "load.warmup"),
     Case(
         "halves",
-        fields(drift=0.29, e2e=spread(400 * MS, 0.15)),
-        fields(drift=0.31, e2e=spread(400 * MS, 0.15)),
+        shifted("e2e", 0.5, deviations=-3.5),
+        shifted("e2e", 0.5, deviations=-3.6),
         "load.warmup",
     ),
     Case(
         "halves",
-        fields(drift=0.25, e2e=spread(400 * MS, None)),
-        fields(drift=0.26, e2e=spread(400 * MS, None)),
-        "load.warmup",
+        shifted("e2e", 0.5, deviations=5.0),
+        shifted("e2e", 0.5, deviations=5.1),
+        "load.rate",
+        OPEN,
     ),
+    Case(
+        "middle",
+        shifted("tpot", 0.25, Part.MIDDLE),
+        shifted("tpot", 0.26, Part.MIDDLE),
+        "other programs",
+    ),
+    Case("first requests", began(110 * MS), began(111 * MS), "load.warmup"),
+    Case("tokens/s of closed", tokens(0.05), tokens(0.051), "load.duration"),
+    Case("stand still", stood(2), stood(3), "what stopped the server"),
     Case(
         "enough samples",
         fields(),
@@ -426,6 +464,7 @@ def test_a_wall_clock_matters_to_kernel_stamps_only() -> None:
     assert not check("clock", (load(stage),)).made
 
 
+DRIFTED = Steadiness((Shift("e2e", Part.SECOND_HALF, 2.0, 9.0),))
 SEARCH = replace(
     CLOSED,
     trial_id="num_shard-1/load-find-max_concurrency",
@@ -442,7 +481,7 @@ def searched(found: Found | None) -> LoadSummary:
             BASE,
             stage=replace(STAGE, index=1, concurrency=16, repeat=1),
             slos_met=((900.0 * MS, False),),
-            drift=2.0,
+            steadiness=DRIFTED,
             concurrency=3.0,
         )
     )
@@ -466,7 +505,7 @@ def test_the_client_is_asked_about_the_steps_that_decide() -> None:
 def test_the_server_is_asked_about_the_answer() -> None:
     """Another value that met the SLOs is none that figures are taken from."""
     load = searched(Found(8, 8, 16, True))
-    drifted = replace(load.stages[0], drift=2.0)
+    drifted = replace(load.stages[0], steadiness=DRIFTED)
     assert not check("halves", (replace(load, stages=(drifted, load.stages[1])),)).passed
     other = replace(load, stages=(drifted, load.stages[1]), found=Found(4, 4, 16, True))
     assert not check("halves", (other,)).made

@@ -8,13 +8,18 @@ from dataclasses import replace
 from tests.analysis.samples import GREEDY, MS, OK, deployment, facts, plan
 from tests.report.example import simulated_run
 from tgi_bench.analysis.load_run import (
+    Begin,
     Figure,
     Found,
     Lengths,
     LoadDistribution,
     LoadSummary,
     Reopening,
+    Part,
+    Shift,
+    Silences,
     StageSummary,
+    Steadiness,
     Window,
 )
 from tgi_bench.analysis.rules import Verdict, failed, passed
@@ -61,6 +66,18 @@ FLOORS = (
         True,
     ),
 )  # fmt: skip
+
+
+STEADY = Steadiness(
+    shifts=(
+        Shift("ttft", Part.SECOND_HALF, -0.02, 0.5),
+        Shift("ttft", Part.MIDDLE, 0.01, 0.5),
+        Shift("e2e", Part.SECOND_HALF, 0.012, 0.5),
+        Shift("e2e", Part.MIDDLE, 0.004, 0.5),
+    ),
+    begin=Begin(61.0 * MS, 74.5 * MS),
+    silences=Silences(count=1, longest_ns=900 * MS, total_ns=900 * MS, held=8, limit_ns=645.0 * MS),
+)
 
 
 def figure(value: float, spread: float | None = 0.03) -> Figure:
@@ -191,9 +208,9 @@ def stage(
         shared_reads=answered // 10,
         events=answered * 129,
         lengths=Lengths(answered, answered, 0, 0, 0, 0, answered * 512, answered * 128),
-        drift=0.012,
         prefix_suspicion=None,
         counted_by=("server",),
+        steadiness=STEADY,
         slos_met=tuple(
             (found[s.metric], found[s.metric] >= s.limit if s.metric == "success" else
              found[s.metric] <= s.limit)

@@ -24,7 +24,7 @@ from tests.report.load_example import (
     stage,
     trial,
 )
-from tgi_bench.analysis.load_run import Found, LoadSummary
+from tgi_bench.analysis.load_run import Found, LoadSummary, Steadiness
 from tgi_bench.analysis.run import DeploymentRecord, Origin, Run
 from tgi_bench.load_observation import RequestOutcome
 from tgi_bench.observation import Outcome, TrialEnd
@@ -295,7 +295,7 @@ def test_undefined_figures_are_dashes() -> None:
         concurrency=None,
         outcomes=(),
         events=0,
-        drift=None,
+        steadiness=Steadiness(),
         counted_by=(),
         slos_met=((None, None), (3.0, False), (None, None)),
     )

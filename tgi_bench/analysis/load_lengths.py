@@ -111,13 +111,14 @@ def _prompt_tokens(seen: RequestObservation) -> int | None:
 
 def spearman(first: Floats, second: Floats) -> float | None:
     """Pearson's correlation of ranks, equal values having their mean rank; None without spread."""
-    one, other = _ranks(first), _ranks(second)
+    one, other = ranks(first), ranks(second)
     one, other = one - one.mean(), other - other.mean()
     scale = float(np.sqrt(np.sum(one**2) * np.sum(other**2)))
     return None if scale == 0 else float(np.sum(one * other)) / scale
 
 
-def _ranks(values: Floats) -> Floats:
+def ranks(values: Floats) -> Floats:
+    """From 1, in ascending order; equal values have their mean rank."""
     _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
     upto = np.cumsum(counts)
     mean_ranks: Floats = (upto - (counts - 1) / 2).astype(np.float64)

@@ -112,7 +112,19 @@ LOAD_DEFINITIONS: tuple[tuple[str, str], ...] = (
     ("concurrency delivered", "mean number of requests in flight over the window"),
     ("rate delivered", "requests sent in the window / its length"),
     ("late, dropped", "sent more than 1 ms after the intended time; never sent"),
-    ("drift", "median E2E of the second half of the window / that of the first - 1"),
+    (
+        "drift",
+        "median E2E of the second half of the window / that of the first - 1. The same is asked "
+        "of TTFT and TPOT, and of the middle third beside the rest; a difference is more than "
+        "chance where the rank sums of both parts say so (Mann-Whitney)",
+    ),
+    (
+        "standstill",
+        "no request in flight gets a token, although two or more had their first and not their "
+        "last, for longer than 20 median gaps and a quarter of the median time from sent to ended; "
+        "where a first token ends it, which a prefill may have held up, than 5 times the p90 of "
+        "service TTFT",
+    ),
     (
         "p50 to p99.9 of a load",
         f"{METHOD}; given from 10 samples on for p90, 20 for p95, 100 for p99, 1,000 for p99.9",

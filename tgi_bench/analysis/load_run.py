@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from tgi_bench.load_observation import ClientFacts, LoadStage, RequestOutcome
 from tgi_bench.observation import Outcome, TrialEnd
@@ -16,6 +17,13 @@ class Figure:
     value: float
     low: float | None
     high: float | None
+
+    @property
+    def half_width(self) -> float | None:
+        """Of the interval, as a share of the value: None without one, and of a value of 0."""
+        if self.low is None or self.high is None or self.value <= 0:
+            return None
+        return (self.high - self.low) / 2 / self.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +99,64 @@ class Window:
     steady: bool
 
 
+class Part(StrEnum):
+    """A part of a window that is laid beside the rest of it."""
+
+    SECOND_HALF = "second half"
+    MIDDLE = "middle third"
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """metric: "ttft", "tpot", "e2e". share: its median in the part over that in the rest, less 1.
+
+    deviations: how far the part's rank sum is above what chance makes of it.
+    """
+
+    metric: str
+    part: Part
+    share: float
+    deviations: float
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """The begin of a window, ns: the median TTFT of its first tenth of requests, five at least, and
+    the p90 of TTFT in its second half."""
+
+    first_ns: float
+    later_ns: float
+
+
+@dataclass(frozen=True, slots=True)
+class Silences:
+    """Times in a window in which no request got a token although two or more had their first and
+    not their last. Only those longer than limit_ns; one that a first token ended may be a
+    prefill's, whose limit is higher.
+
+    held: requests that they held up, summed over silences.
+    """
+
+    count: int
+    longest_ns: int
+    total_ns: int
+    held: int
+    limit_ns: float
+
+
+@dataclass(frozen=True, slots=True)
+class Steadiness:
+    """How alike the parts of a window are. begin, silences: None where too few tokens tell it."""
+
+    shifts: tuple[Shift, ...] = ()
+    begin: Begin | None = None
+    silences: Silences | None = None
+
+    def shift(self, metric: str, part: Part) -> float | None:
+        """One of the shifts; None where a part has too few requests."""
+        return next((s.share for s in self.shifts if (s.metric, s.part) == (metric, part)), None)
+
+
 @dataclass(frozen=True, slots=True)
 class StageSummary:
     """The figures of one stage over its window. None: undefined.
@@ -104,7 +170,6 @@ class StageSummary:
     concurrency: mean in flight over the window; rate_per_s: requests sent in it, scheduled_per_s:
         those that its schedule asked for in it; None in a closed loop.
     late: MEASURED requests sent more than 1 ms after intended; dropped: never sent.
-    drift: median E2E of the window's second half over its first, less 1.
     prefix_suspicion: Spearman's rank correlation of TTFT and prompt tokens; None where prompts
         are alike or too few.
     slos_met: of each SLO of the trial in order, what was found and whether it was met; None where
@@ -138,13 +203,18 @@ class StageSummary:
     shared_reads: int
     events: int
     lengths: Lengths
-    drift: float | None
     prefix_suspicion: float | None
     counted_by: tuple[str, ...]
     slos_met: tuple[tuple[float | None, bool | None], ...]
     scheduled_per_s: float | None = None
     reopening: Reopening | None = None
     itl_unmeasurable: float | None = None
+    steadiness: Steadiness = Steadiness()
+
+    @property
+    def drift(self) -> float | None:
+        """Median E2E of the window's second half over its first, less 1."""
+        return self.steadiness.shift("e2e", Part.SECOND_HALF)
 
     @property
     def client(self) -> ClientFacts:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from statistics import median
 
 from tgi_bench.analysis.bootstrap import load_distribution
 from tgi_bench.analysis.certainty import certainly
@@ -15,13 +14,13 @@ from tgi_bench.analysis.load_metrics import (
     NS_PER_S,
     STREAMED,
     closed_loop,
-    e2e_ns,
     send_lag_ns,
 )
 from tgi_bench.analysis.load_run import Found, LoadDistribution, LoadSummary, StageSummary, Window
 from tgi_bench.analysis.load_slo import check_slos
 from tgi_bench.analysis.reopening import reopening
 from tgi_bench.analysis.search import Probe, found_so_far, met
+from tgi_bench.analysis.steadiness import steadiness
 from tgi_bench.analysis.throughput import throughput
 from tgi_bench.analysis.window import find_window, in_window, mean_in_flight
 from tgi_bench.load_observation import LoadPart, LoadStage, RequestObservation, RequestOutcome
@@ -29,7 +28,6 @@ from tgi_bench.observation import TrialEnd
 from tgi_bench.plan.load_trial import METRICS, LoadTrial
 
 MOST_REASONS = 20
-LEAST_IN_HALF = 10
 
 Requests = Sequence[RequestObservation]
 
@@ -93,13 +91,13 @@ def summarise_stage(trial: LoadTrial, stage: LoadStage, requests: Requests) -> S
         shared_reads=sum(seen.shared_reads for seen in answered),
         events=sum(seen.events for seen in answered),
         lengths=lengths(whole),
-        drift=_drift(window, answered),
         prefix_suspicion=prefix_suspicion(answered) if trial.stream else None,
         counted_by=tuple(dict.fromkeys(seen.counted_by.value for seen in answered)),
         slos_met=check_slos(trial.slos, figures, len(answered) / len(inside) if inside else None),
         scheduled_per_s=None if closed_loop(trial) else _scheduled_per_s(window, requests),
         reopening=reopening(answered, trial.stream),
         itl_unmeasurable=unmeasurable,
+        steadiness=steadiness(window, answered, requests),
     )
 
 
@@ -152,16 +150,6 @@ def _scheduled_per_s(window: Window, requests: Requests) -> float | None:
     if span <= 0:
         return None
     return sum(1 for r in requests if in_window(r.intended_ns, window)) * NS_PER_S / span
-
-
-def _drift(window: Window, answered: Requests) -> float | None:
-    """None where a half has fewer than LEAST_IN_HALF requests."""
-    middle = (window.begin_ns + window.end_ns) // 2
-    first = [v for r in answered if r.intended_ns < middle and (v := e2e_ns(r)) is not None]
-    second = [v for r in answered if r.intended_ns >= middle and (v := e2e_ns(r)) is not None]
-    if min(len(first), len(second)) < LEAST_IN_HALF or median(first) <= 0:
-        return None
-    return median(second) / median(first) - 1
 
 
 def _found(trial: LoadTrial, stages: Sequence[StageSummary]) -> Found | None:

@@ -11,8 +11,6 @@ from tgi_bench.analysis.deciding import accepted, deciding
 from tgi_bench.analysis.load_metrics import (
     LEAST_REQUESTS,
     LEAST_SAMPLES,
-    closed_loop,
-    constant_rate,
     distribution_of,
     figure_of,
     split_metric,
@@ -20,6 +18,7 @@ from tgi_bench.analysis.load_metrics import (
 from tgi_bench.analysis.load_rows import LoadRow, load_rows, time_text, waits_text
 from tgi_bench.analysis.load_run import Figure, LoadSummary
 from tgi_bench.analysis.rules import Check, Failing, Rule, Seen, apply, failed, listed, passed
+from tgi_bench.analysis.steady_checks import STEADY
 from tgi_bench.load_observation import ClientFloor, LoadPart, RequestOutcome
 from tgi_bench.plan.load_trial import SUCCESS, FileKind, OpenLoop, Process, Workload
 
@@ -34,8 +33,6 @@ MOST_CACHED = 0.01
 LEAST_CORRELATION = 0.2
 QUIET_CONCURRENCY = 2.0
 """Up to so many in flight a first token waits for its own prompt more than for other requests."""
-MOST_DRIFT = 0.10
-_DRIFT_UNKNOWN = 0.25
 MOST_HALF_WIDTH = 0.20
 UNTIL_SLACK = 1.25
 _REFUSED = (
@@ -60,7 +57,7 @@ def load_checks(
     rows = load_rows(loads)
     taken = accepted(rows)
     of_load = (CONCURRENCY, RATE, DROPPED, FAILED, CUT_OFF)
-    of_answers = (CACHED, DRIFT, SAMPLES, NARROW, UNTIL)
+    of_answers = (CACHED, *STEADY, SAMPLES, NARROW, UNTIL)
     searches = tuple(load for load in loads if load.trial.find is not None)
     return (
         apply(ANSWERED, rows),
@@ -174,21 +171,6 @@ def _shares_prefixes(workload: Workload) -> bool:
     return workload.shared_prefix is not None or workload.turns is not None or by_file
 
 
-def _drift(row: LoadRow) -> Seen | None:
-    """Against MOST_DRIFT, or what chance makes of two halves where that is more.
-
-    A half's median is sqrt(2) times as uncertain as the whole's, and their difference sqrt(2)
-    times as uncertain again: twice the half-width of the whole's interval.
-    """
-    drift, e2e, trial = row.stage.drift, row.stage.e2e, row.load.trial
-    if drift is None or e2e is None or not (closed_loop(trial) or constant_rate(trial)):
-        return None
-    width = _half_width(e2e.p50)
-    most = _DRIFT_UNKNOWN if width is None else max(MOST_DRIFT, 2 * width)
-    text = f"median E2E {drift:+.1%} in the second half, limit {most:.0%}"
-    return Seen(abs(drift) > most, abs(drift), text)
-
-
 def _samples(row: LoadRow) -> Seen | None:
     """What SLOs and `until` decide by must be defined; anything needs LEAST_REQUESTS."""
     trial, stage = row.load.trial, row.stage
@@ -211,19 +193,12 @@ def _samples(row: LoadRow) -> Seen | None:
 
 def _narrow(row: LoadRow) -> Seen | None:
     first = row.stage.ttft or row.stage.e2e
-    width = _half_width(first.p50) if first is not None else None
+    width = first.p50.half_width if first is not None else None
     if width is None or first is None:
         return None
     name = "TTFT" if row.stage.ttft is not None else "E2E"
     text = f"{name} p50 {time_text(first.p50.value)} within {width:.1%}"
     return Seen(width > MOST_HALF_WIDTH, width, text)
-
-
-def _half_width(figure: Figure) -> float | None:
-    """(high - low) / 2 / value."""
-    if figure.low is None or figure.high is None or figure.value <= 0:
-        return None
-    return (figure.high - figure.low) / 2 / figure.value
 
 
 def _until(row: LoadRow) -> Seen | None:
@@ -310,12 +285,6 @@ CACHED = Rule(
     "for each other, to tell it by TTFT",
     "turn off the server's prefix cache (TGI: PREFIX_CACHING=0), choose another "
     "load.workload.seed, or say the common part in load.workload.shared_prefix",
-)
-DRIFT = Rule(
-    "the halves of a load agree",
-    _drift,
-    "no load at one concurrency or rate has enough requests in both halves",
-    "raise load.warmup; where E2E grows all the time the server does not keep up: lower load.rate",
 )
 SAMPLES = Rule(
     "percentiles that decide have enough samples",

@@ -213,6 +213,7 @@ def _stage(trial: LoadTrial, summary: StageSummary) -> dict[str, Json]:
         "counted_by": list(summary.counted_by),
         "itl_unmeasurable_tokens_per_event": summary.itl_unmeasurable,
         "drift": summary.drift,
+        "steadiness": asdict(summary.steadiness),
         "prefix_suspicion": summary.prefix_suspicion,
         "reopening": None if summary.reopening is None else asdict(summary.reopening),
         "slos": [

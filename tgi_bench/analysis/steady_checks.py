@@ -1,0 +1,131 @@
+"""Whether a load was the same all through its window, so that its figures are of one thing."""
+
+from __future__ import annotations
+
+from tgi_bench.analysis.load_metrics import closed_loop, constant_rate
+from tgi_bench.analysis.load_rows import LoadRow, time_text
+from tgi_bench.analysis.load_run import Part
+from tgi_bench.analysis.rules import Rule, Seen
+
+MOST_SHIFT = 0.10
+MOST_SHIFT_OF_MIDDLE = 0.25
+"""A third that is so much slower makes a tenth of the whole, as a half above MOST_SHIFT does; the
+ends of a closed loop, where fewer are in flight, are faster than its middle by some percent."""
+MOST_DEVIATIONS = 3.5
+"""Of the rank sum: chance is beyond in 1 of 2,000."""
+MOST_DEVIATIONS_OPEN = 5.0
+"""The same of an open loop, where requests that come in a burst are slow together."""
+MOST_TOKENS_WIDTH = 0.05
+LEAST_ANSWERS_LONG = 20
+"""Median E2E that a window lasts at least for its tokens/s to be judged: ten blocks of two."""
+MOST_HELD_UP = 0.01
+"""Of the requests: with more, their p99 is of those that a standstill held up."""
+_NAMES = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E"}
+
+
+def _same_load(row: LoadRow) -> bool:
+    """Whether one concurrency or rate was asked for all the time."""
+    return closed_loop(row.load.trial) or constant_rate(row.load.trial)
+
+
+def _shift(row: LoadRow, part: Part) -> Seen | None:
+    """The metric that is the furthest off; bad where that is more than chance makes of it."""
+    if not _same_load(row):
+        return None
+    most = MOST_SHIFT if part is Part.SECOND_HALF else MOST_SHIFT_OF_MIDDLE
+    chance = MOST_DEVIATIONS if closed_loop(row.load.trial) else MOST_DEVIATIONS_OPEN
+    found = [
+        Seen(
+            abs(shift.share) > most and abs(shift.deviations) > chance,
+            abs(shift.share),
+            f"median {_NAMES[shift.metric]} {shift.share:+.1%} in the {part}, "
+            f"{abs(shift.deviations):.1f} deviations of its rank sum",
+        )
+        for shift in row.stage.steadiness.shifts
+        if shift.part is part
+    ]
+    return max(found, key=lambda seen: (seen.bad, seen.measure), default=None)
+
+
+def _begin(row: LoadRow) -> Seen | None:
+    """A median is beyond the p90 of others by chance in less than 1 of 100: of five requests three
+    would have to be."""
+    begin = row.stage.steadiness.begin
+    if begin is None or begin.later_ns <= 0 or not _same_load(row):
+        return None
+    text = (
+        f"median TTFT {time_text(begin.first_ns)} in the first tenth, p90 "
+        f"{time_text(begin.later_ns)} in the second half"
+    )
+    slow = begin.first_ns > (1 + MOST_SHIFT) * begin.later_ns
+    return Seen(slow, begin.first_ns / begin.later_ns, text)
+
+
+def _tokens(row: LoadRow) -> Seen | None:
+    """Not of an open loop, whose tokens/s is what its schedule asks for, nor where users think."""
+    trial, stage = row.load.trial, row.stage
+    turns = trial.workload.turns
+    if not closed_loop(trial) or (turns is not None and turns.think_ns > 0):
+        return None
+    rate, e2e = stage.output_tokens_per_s, stage.e2e
+    width = None if rate is None else rate.half_width
+    span_ns = stage.window.end_ns - stage.window.begin_ns
+    if rate is None or width is None or e2e is None:
+        return None
+    if span_ns < LEAST_ANSWERS_LONG * e2e.p50.value:
+        return None
+    text = f"{rate.value:.4g} tokens/s within {width:.1%}"
+    return Seen(width > MOST_TOKENS_WIDTH, width, text)
+
+
+def _silences(row: LoadRow) -> Seen | None:
+    found = row.stage.steadiness.silences
+    if found is None or not row.stage.requests:
+        return None
+    if not found.count:
+        return Seen(False, 0.0, f"no silence above {time_text(found.limit_ns)}")
+    share = found.held / row.stage.requests
+    times = "once" if found.count == 1 else f"{found.count} times"
+    text = (
+        f"{times} no request in flight got a token, for at most {time_text(found.longest_ns)}: "
+        f"that held up {share:.1%} of {row.stage.requests} requests"
+    )
+    return Seen(share > MOST_HELD_UP, share, text)
+
+
+HALVES: Rule[LoadRow] = Rule(
+    "the halves of a load agree",
+    lambda row: _shift(row, Part.SECOND_HALF),
+    "no load at one concurrency or rate has enough requests in both halves",
+    "raise load.warmup, and load.duration where it is short against E2E, with a load.cooldown "
+    "above the longest; where latencies grow all the time the server does not keep up: lower "
+    "load.rate",
+)
+MIDDLE: Rule[LoadRow] = Rule(
+    "the middle of a load is like its ends",
+    lambda row: _shift(row, Part.MIDDLE),
+    "no load at one concurrency or rate has enough requests in the middle and outside it",
+    "see what else the server's machine did meanwhile (its log, its clocks and temperature, other "
+    "programs), then measure again",
+)
+BEGIN = Rule(
+    "the first requests are as fast as later ones",
+    _begin,
+    "no load at one concurrency or rate has enough first requests",
+    "raise load.warmup: the first requests waited for what a server does once, or for each other",
+)
+TOKENS = Rule(
+    f"output tokens/s of closed loops is known within {MOST_TOKENS_WIDTH:.0%}",
+    _tokens,
+    f"no closed loop without think time lasted {LEAST_ANSWERS_LONG} times its median E2E",
+    "see whether the server was slower for a time, and why (its log, its machine); where lengths "
+    "differ widely raise load.duration",
+)
+SILENCES = Rule(
+    "the server did not stand still",
+    _silences,
+    "no answer came in several events",
+    "see what stopped the server then (its log, its machine's memory and disk, its network), and "
+    "measure again",
+)
+STEADY = (BEGIN, HALVES, MIDDLE, TOKENS, SILENCES)

@@ -277,17 +277,24 @@ CASES = [
     Case("tokens/s of closed", tokens(0.05), tokens(0.051), "load.duration"),
     Case("stand still", stood(2), stood(3), "what stopped the server"),
     Case(
-        "enough samples",
+        "enough requests",
         fields(),
         fields(e2e=replace(spread(MS, None), requests=9)),
         "load.duration",
     ),
     Case(
-        "enough samples",
-        fields(ttft=replace(spread(MS, None), count=1000)),
-        fields(ttft=replace(spread(MS, None), count=999)),
+        "enough requests",
+        fields(ttft=replace(spread(MS, None), requests=1000)),
+        fields(ttft=replace(spread(MS, None), requests=999)),
         "load.requests",
         P999,
+    ),
+    Case(
+        "enough requests",
+        fields(itl=replace(spread(MS, None), requests=100, count=6300)),
+        fields(itl=replace(spread(MS, None), requests=99, count=6300)),
+        "load.requests",
+        replace(CLOSED, slos=(Slo("itl_p99", S),)),
     ),
     Case(
         "intervals of the median",

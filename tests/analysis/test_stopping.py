@@ -48,6 +48,8 @@ def some(count: int, spread: float) -> list[RequestObservation]:
         ("ttft_mean", 0.5, 9, 0.01, False),
         ("ttft_mean", 0.5, 10, 0.01, True),
         ("itl_p50", 0.5, 9, 0.01, False),
+        ("itl_p99", 0.5, 99, 0.01, False),  # of 99 requests, however many gaps they have
+        ("itl_p99", 0.5, 100, 0.01, True),
         # no interval, and a value of 0
         ("ttft_max", 0.5, 600, 0.01, False),
         ("send_lag_mean", 0.5, 600, 0.01, False),

@@ -19,7 +19,8 @@ LATE_NS = 1_000_000
 PER_MILLE = {"p50": 500, "p90": 900, "p95": 950, "p99": 990, "p999": 999}
 """The percentiles by name, in thousandths."""
 LEAST_SAMPLES = {"p50": 1, "p90": 10, "p95": 20, "p99": 100, "p999": 1000}
-"""With fewer samples a percentile is not given: it would be the highest sample."""
+"""With fewer samples a percentile is not given: it would be the highest sample. One that decides
+needs as many requests: requests are what is drawn, and the gaps of one resemble each other."""
 LEAST_REQUESTS = 10
 """With fewer requests no interval is given: there is too little to draw again from."""
 
@@ -101,8 +102,10 @@ LOAD_DEFINITIONS: tuple[tuple[str, str], ...] = (
     ),
     (
         "SLO met",
-        "the figure is within the limit; of a percentile with too few samples even the highest "
-        "sample is, and stands in its place",
+        "the figure is within the limit. A percentile decides from so many requests on: p90 from "
+        "10, p95 from 20, p99 from 100, p99.9 from 1,000, of gaps too, for requests are what is "
+        "drawn. With fewer it is never met; it is missed where a lower percentile of enough "
+        "requests is beyond the limit already",
     ),
     (
         "success",
@@ -131,10 +134,11 @@ LOAD_DEFINITIONS: tuple[tuple[str, str], ...] = (
     ),
     (
         "answer of a search",
-        "the highest value tried that met every SLO in most of its repeats. Its 95 % confidence "
-        "interval goes from the highest value tried at which the whole interval of every SLO's "
-        "figure met the SLO to the lowest at which the whole interval of one missed it, in every "
-        "repeat; of success it is Wilson's interval of a share",
+        "the highest value tried that met every SLO in most of its repeats; where a step has too "
+        "few requests for a percentile, its highest sample stands in its place. Its 95 % "
+        "confidence interval goes from the highest value tried at which the whole interval of "
+        "every SLO's figure met the SLO to the lowest at which the whole interval of one missed "
+        "it, in every repeat; of success it is Wilson's interval of a share",
     ),
     ("partial", "figures of a load that was cut off: of what was measured until then"),
     (

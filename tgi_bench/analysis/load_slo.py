@@ -8,7 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tgi_bench.analysis.gaps import each_statistic, samples_of, tokens_an_event
-from tgi_bench.analysis.load_metrics import GAPS, OF_REQUEST, STREAMED, split_metric, statistic_of
+from tgi_bench.analysis.load_metrics import (
+    GAPS,
+    LEAST_REQUESTS,
+    LEAST_SAMPLES,
+    OF_REQUEST,
+    PER_MILLE,
+    STREAMED,
+    split_metric,
+    statistic_of,
+)
 from tgi_bench.analysis.load_run import LoadDistribution
 from tgi_bench.load_observation import RequestObservation
 from tgi_bench.plan.load_trial import SUCCESS, LoadTrial, Slo
@@ -21,8 +30,10 @@ def check_slos(
 ) -> tuple[tuple[float | None, bool | None], ...]:
     """Of each SLO what was found and whether it was met; None, None where it is undefined.
 
-    A percentile that has too few samples is met where even the highest of them is within the
-    limit, which is then what was found. success: share of the requests that ended well.
+    A percentile of fewer requests than LEAST_SAMPLES, of which a gap is no other sample, is known
+    to be missed where a lower one of enough requests is beyond the limit already; it is never
+    known to be met: (the highest sample, None) where even that is within the limit. success: share
+    of the requests that ended well.
     """
     return tuple(_check(slo, figures, success) for slo in slos)
 
@@ -35,10 +46,22 @@ def _check(slo: Slo, figures: Metrics, success: float | None) -> tuple[float | N
     if distribution is None:
         return None, None
     figure = statistic_of(distribution, statistic)
-    if figure is None:
-        within = distribution.highest <= slo.limit
-        return (distribution.highest, True) if within else (None, None)
-    return figure.value, figure.value <= slo.limit
+    if figure is not None and distribution.requests >= LEAST_SAMPLES.get(statistic, 1):
+        return figure.value, figure.value <= slo.limit
+    if any(value > slo.limit for value in _known_below(distribution, statistic)):
+        return distribution.highest, False
+    return (distribution.highest, None) if distribution.highest <= slo.limit else (None, None)
+
+
+def _known_below(distribution: LoadDistribution, statistic: str) -> list[float]:
+    """Percentiles below the one that statistic names, of those that there are requests for."""
+    known = [
+        statistic_of(distribution, name)
+        for name, per_mille in PER_MILLE.items()
+        if per_mille < PER_MILLE[statistic]
+        and distribution.requests >= max(LEAST_REQUESTS, LEAST_SAMPLES[name])
+    ]
+    return [figure.value for figure in known if figure is not None]
 
 
 def met_each(trial: LoadTrial, answered: Sequence[RequestObservation]) -> NDArray[np.bool_] | None:

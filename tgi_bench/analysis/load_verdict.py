@@ -184,9 +184,9 @@ def _samples(row: LoadRow) -> Seen | None:
             text = f"{name} is not measurable: {stage.itl_unmeasurable:.3g} tokens an event"
             return Seen(True, math.inf, text, ITL_REMEDY)
         least, figure = LEAST_SAMPLES.get(statistic, 1), distribution_of(stage, metric)
-        count = figure.count if figure is not None else 0
+        count = figure.requests if figure is not None else 0
         if count < least:
-            return Seen(True, least / (count + 1), f"{name} needs {least} samples, has {count}")
+            return Seen(True, least / (count + 1), f"{name} needs {least} requests, has {count}")
     text = f"{answers} requests"
     return Seen(answers < LEAST_REQUESTS, -answers, text)
 
@@ -287,7 +287,7 @@ CACHED = Rule(
     "load.workload.seed, or say the common part in load.workload.shared_prefix",
 )
 SAMPLES = Rule(
-    "percentiles that decide have enough samples",
+    "percentiles that decide have enough requests",
     _samples,
     "no load has a stage",
     "raise load.duration or load.requests",

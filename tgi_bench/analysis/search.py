@@ -97,12 +97,14 @@ def _how_often(probes: Sequence[Probe], value: float | None, met: bool) -> tuple
 def met(trial: LoadTrial, summary: StageSummary) -> bool:
     """Whether one probe met every SLO of the trial; what is undefined is not met.
 
-    Beyond the SLOs themselves: without one of success, LEAST_SUCCESS of the measured requests
-    must have ended well, for latencies are of those only; and a rate must be one that the server
-    keeps up with: sends in the window may be more than the answers in it by 1 - LEAST_ANSWERED of
-    them at most, or by three square roots of their number where that is more.
+    Of a percentile with too few requests the highest sample must be within: a search goes on from
+    there, and the checks of its answer ask for more. Beyond the SLOs themselves: without one of
+    success, LEAST_SUCCESS of the measured requests must have ended well, for latencies are of
+    those only; and a rate must be one that the server keeps up with: sends in the window may be
+    more than the answers in it by 1 - LEAST_ANSWERED of them at most, or by three square roots of
+    their number where that is more.
     """
-    if not all(passed is True for _, passed in summary.slos_met):
+    if any(value is None or passed is False for value, passed in summary.slos_met):
         return False
     if all(slo.metric != SUCCESS for slo in trial.slos) and not succeeded(summary):
         return False

@@ -10,6 +10,7 @@ from tgi_bench.analysis.gaps import samples_of, tokens_an_event
 from tgi_bench.analysis.load_metrics import (
     GAPS,
     LEAST_REQUESTS,
+    LEAST_SAMPLES,
     STREAMED,
     split_metric,
 )
@@ -25,10 +26,9 @@ def narrow_enough(until: Until, trial: LoadTrial, requests: Sequence[RequestObse
     """Whether the metric's 95 % interval is within ±share of its value.
 
     requests: all that ended so far; the measured ones that ended well are looked at. False with
-    fewer than LEAST_REQUESTS of them, with fewer samples than the percentile needs, where it has
-    no interval (`max` never has), where an ITL cannot be measured, and where the value is 0. Of
-    many requests, evenly spaced ones stand for all, and their interval is narrowed by
-    sqrt(taken / all).
+    fewer of them than LEAST_REQUESTS or than the percentile needs, where it has no interval (`max`
+    never has), where an ITL cannot be measured, and where the value is 0. Of many requests, evenly
+    spaced ones stand for all, and their interval is narrowed by sqrt(taken / all).
     """
     metric, statistic = split_metric(until.metric)
     if statistic == "max" or (metric in STREAMED and not trial.stream):
@@ -38,7 +38,7 @@ def narrow_enough(until: Until, trial: LoadTrial, requests: Sequence[RequestObse
         for seen in requests
         if seen.part is LoadPart.MEASURED and seen.outcome is RequestOutcome.OK
     ]
-    if len(known) < LEAST_REQUESTS:
+    if len(known) < max(LEAST_REQUESTS, LEAST_SAMPLES.get(statistic, 1)):
         return False
     if metric == "itl" and tokens_an_event(known) is not None:
         return False

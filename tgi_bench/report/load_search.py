@@ -61,7 +61,7 @@ def _slo_cells(trial: LoadTrial, stage: StageSummary) -> tuple[str, ...]:
             if value is not None and stage.requests:
                 low, high = wilson(round(value * stage.requests), stage.requests)
                 text += f" [{low:.2%}, {high:.2%}]"
-        cells.append(text + {True: ", met", False: ", not met", None: ""}[passed])
+        cells.append(text + words.slo_met(value, passed))
     return tuple(cells)
 
 
@@ -82,16 +82,16 @@ def _measured_for(stage: StageSummary) -> str:
 
 def _all_met(trial: LoadTrial, stage: StageSummary) -> str:
     """As the search counts it, with what it asks beside the SLOs where that was not so."""
-    if met(trial, stage):
-        return "yes"
     found = [met for _, met in stage.slos_met]
+    if met(trial, stage):
+        return "yes" if all(found) else "yes, by few requests"
     if False in found:
         return "no"
     if None in found:
         unknown = [s for s, (_, met) in zip(trial.slos, stage.slos_met, strict=True) if met is None]
         itl = all(slo.metric.startswith("itl_") for slo in unknown)
         why = words.unmeasurable("itl", stage)
-        return f"no: ITL is {why}" if itl and why else "no: too few samples"
+        return f"no: ITL is {why}" if itl and why else "no: too few requests"
     behind = stage.stage.rate_per_s is not None and succeeded(stage) and not keeps_up(stage)
     return "no: answers fell behind" if behind else "no: requests failed"
 

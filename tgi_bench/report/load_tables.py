@@ -127,7 +127,7 @@ def slos(trial: LoadTrial, rows: Sequence[Row]) -> Table:
 def slo_cells(wanted: Sequence[Slo], stage: StageSummary) -> Cells:
     """ "312.00 ms, met" for each."""
     return tuple(
-        words.slo_value(slo, value) + {True: ", met", False: ", not met", None: ""}[met]
+        words.slo_value(slo, value) + words.slo_met(value, met)
         if value is not None
         else words.unmeasurable(slo.metric.rpartition("_")[0], stage) or UNDEFINED
         for slo, (value, met) in zip(wanted, stage.slos_met, strict=True)

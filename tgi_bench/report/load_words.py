@@ -151,6 +151,13 @@ def slo_value(wanted: Slo, value: float | None) -> str:
     return share(value) if wanted.metric == SUCCESS else milliseconds(value)
 
 
+def slo_met(value: float | None, met: bool | None) -> str:
+    """What follows a value that was found of an SLO: ", met"."""
+    if met is None:
+        return "" if value is None else ", too few requests to tell"
+    return ", met" if met else ", not met"
+
+
 def value_header(trial: LoadTrial) -> str:
     """The head of the column that `value_asked` fills."""
     match trial.arrivals:

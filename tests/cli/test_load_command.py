@@ -123,6 +123,11 @@ def test_a_trace_and_a_search(tmp_path: Path) -> None:
         (["--api-key-env", "a=b"], "--api-key-env: must be a list of names of environment"),
         (["--slo", "ttft_p98=1s"], "--slo: ttft_p98: `ttft_p98` is no metric: write one of"),
         (["--slo", "ttft_p99"], "--slo ttft_p99: write it as ttft_p99=500ms"),
+        (
+            ["--slo", "ttft_p99=500"],
+            "--slo ttft_p99=500: has no unit: write ttft_p99=500ms, or ttft_p99=500s where",
+        ),
+        (["--slo", "itl_p99= .5 "], "--slo itl_p99= .5 : has no unit"),
         (["--slo", "success=1", "--slo", "success=1"], "--slo success=1: gives success twice"),
         (["--until", "2%"], "--until 2%: write it as ttft_p99=2%"),
         (["--until", "ttft_p99=x"], "--until: ci: must be a share such as 2% or 0.02, not `x`"),

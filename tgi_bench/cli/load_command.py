@@ -11,6 +11,7 @@ from tgi_bench.cli.load_options import LoadOptions
 from tgi_bench.errors import ExperimentError, Problem, one_line
 from tgi_bench.plan.expand import expand
 from tgi_bench.plan.experiment import Experiment, validate
+from tgi_bench.plan.load_trial import SUCCESS
 from tgi_bench.plan.nearest import shown, suggestion
 from tgi_bench.plan.plan import ANY_MODEL, Plan
 
@@ -205,6 +206,12 @@ def _slos(texts: Iterable[str]) -> Tree:
         metric, limit = _pair("--slo", text, "ttft_p99=500ms")
         if metric in slos:
             raise ExperimentError(Problem(f"--slo {shown(text)}", f"gives {metric} twice"))
+        if metric != SUCCESS and _NUMBER.fullmatch(limit.strip()):
+            message = (
+                f"has no unit: write {metric}={limit.strip()}ms, or {metric}={limit.strip()}s "
+                "where seconds are meant"
+            )
+            raise ExperimentError(Problem(f"--slo {shown(text)}", message))
         slos[metric] = limit
     return slos or None
 

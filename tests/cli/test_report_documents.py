@@ -14,7 +14,7 @@ from tgi_bench.analysis.run import Run
 from tgi_bench.cli import report_command
 from tgi_bench.cli.report_command import ReportOptions
 from tgi_bench.errors import InputError
-from tgi_bench.report.documents import as_csv, estimates_csv, loads_csv, tasks_csv
+from tgi_bench.report.documents import as_csv, estimates_csv, loads_csv, slos_csv, tasks_csv
 
 
 @pytest.mark.parametrize(
@@ -39,8 +39,9 @@ def test_csv(
     assert capsys.readouterr().out == "\n".join(expected.values())
     assert report_command.run([tmp_path], ReportOptions("csv", None, tmp_path / "out")) == 0
     files = {p.name: p.read_text(encoding="utf-8") for p in (tmp_path / "out").iterdir()}
-    # Of batches there are estimates too, in a file of their own.
+    # Of batches there are estimates too, and of loads what they had to meet, in files of their own.
     assert files.pop("estimates.csv", "") == estimates_csv(run)
+    assert files.pop("slos.csv", "") == slos_csv(run)
     assert files == expected
 
 

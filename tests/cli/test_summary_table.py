@@ -38,7 +38,7 @@ def test_a_trial_that_was_cut_off_has_no_figures() -> None:
     output = io.StringIO()
     print_summary(Console(file=output, width=120), replace(run, trials=(first,)))
     (row,) = [line for line in output.getvalue().splitlines() if " not finished " in line]
-    assert row.split()[-3:] == ["-", "-", "-"]
+    assert row.split()[-4:] == ["-", "-", "-", "VALID"]
 
 
 def test_a_deployment_s_name_is_no_markup() -> None:
@@ -77,7 +77,7 @@ def test_batches_and_loads_have_a_table_each() -> None:
 
 def test_a_load_without_figures_has_a_row() -> None:
     (row,) = [line for line in shown(120, load_run()).splitlines() if "concurrency 256" in line]
-    assert row.split()[-6:] == ["failed", *["-"] * 5]
+    assert row.split()[-8:] == ["failed", *["-"] * 6, "INVALID"]
 
 
 def test_an_itl_that_cannot_be_measured_says_why() -> None:

@@ -306,7 +306,7 @@ def test_undefined_figures_are_dashes() -> None:
         if line.startswith("|")
     ]
     assert ["ITL", "1", "0", *["-"] * 7] in rows
-    assert ["1", "-", "-", "3.00", "-", "-", "-", "0", "0"] in rows
+    assert ["1", "-", "-", "3.00", "-", "-", "-", "0", "0", "INVALID"] in rows
     assert ["1", "-", "0.000 ms, not met", "-"] in rows
     assert "/generate, not streamed, found by asking" in pages["num_shard-1.md"]
     assert "0.00 " not in pages["report.md"]

@@ -98,6 +98,14 @@ def test_a_sweep_of_loads_and_batches_writes_all_of_it(tool: Tool) -> None:
         assert (tool.folder / "again" / name).read_text(encoding="utf-8") == before
 
 
+def test_an_slo_that_is_missed_is_a_result_of_its_own(tool: Tool) -> None:
+    """Believed where nothing disturbed the machine meanwhile, and never a success."""
+    done = tool.sweep(write(tool.folder, {**CLOSED, "slo": {"ttft_p50": "1us"}}))
+    assert done.returncode in (3, 4), done.stdout + done.stderr
+    assert ("verdict: VALID" in done.stdout) is (done.returncode == 4)
+    assert "missed: default/load-few-c2: TTFT p50 at most 0.001 ms; found: " in done.stdout
+
+
 def test_an_interrupt_keeps_what_was_recorded_and_resume_repeats_the_load_alone(
     tool: Tool,
 ) -> None:

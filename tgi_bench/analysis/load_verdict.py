@@ -16,7 +16,7 @@ from tgi_bench.analysis.load_metrics import (
     split_metric,
 )
 from tgi_bench.analysis.load_rows import LoadRow, load_rows, time_text, waits_text
-from tgi_bench.analysis.load_run import Figure, LoadSummary
+from tgi_bench.analysis.load_run import LoadSummary
 from tgi_bench.analysis.rules import Check, Failing, Rule, Seen, apply, failed, listed, passed
 from tgi_bench.analysis.steady_checks import STEADY
 from tgi_bench.load_observation import ClientFloor, LoadPart, RequestOutcome

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
 
-_SHOWN = 3
+SHOWN = 3
+"""Rows that a finding names; of more it says how many."""
 
 
 class CheckStatus(StrEnum):
@@ -30,6 +31,12 @@ class Failing:
     trial_id: str | None
     deployment_id: str | None
     text: str
+
+    def of(self, trial_id: str, deployment_id: str | None) -> bool:
+        """Whether it speaks of that trial: of itself, or of its server."""
+        if self.trial_id is None:
+            return self.deployment_id == deployment_id
+        return self.trial_id == trial_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +81,10 @@ class Verdict:
         """VALID or INVALID."""
         return "VALID" if self.valid else "INVALID"
 
+    def word_of(self, trial_id: str, deployment_id: str | None) -> str:
+        """VALID or INVALID, of one trial: whether any check speaks against it."""
+        return "INVALID" if self.against(trial_id, deployment_id) else "VALID"
+
     def against(self, trial_id: str, deployment_id: str | None) -> tuple[Check, ...]:
         """The failed checks that speak against this trial: those that name it or its server, and
         those that name no row, for they are of the whole run."""
@@ -81,14 +92,7 @@ class Verdict:
             check
             for check in self.checks
             if not check.passed
-            and (
-                not check.failing
-                or any(
-                    row.trial_id == trial_id
-                    or (row.trial_id is None and row.deployment_id == deployment_id)
-                    for row in check.failing
-                )
-            )
+            and (not check.failing or any(row.of(trial_id, deployment_id) for row in check.failing))
         )
 
 
@@ -198,5 +202,5 @@ def unmade(name: str, why: str) -> Check:
 
 def listed(items: Sequence[str]) -> str:
     """The first few, and how many more."""
-    more = len(items) - _SHOWN
-    return ", ".join(items[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    more = len(items) - SHOWN
+    return ", ".join(items[:SHOWN]) + (f" and {more} more" if more > 0 else "")

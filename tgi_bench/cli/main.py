@@ -83,7 +83,8 @@ def _experiment_request(command: Callable[..., None]) -> Callable[..., None]:
 def cli() -> None:
     """How fast is this text-generation-inference server, and whether to believe it.
 
-    Exit codes: 0 done, 1 a run failed, 2 bad input, 3 a result is INVALID, 130 interrupted.
+    Exit codes: 0 believed and met, 1 a run failed, 2 bad input, 3 a result is INVALID, 4 believed,
+    and an SLO or a search was missed, 130 interrupted.
     """
 
 

@@ -19,12 +19,14 @@ from tgi_bench.report.documents import (
     estimates_csv,
     loads_csv,
     rst_page,
+    slos_csv,
     tasks_csv,
 )
 from tgi_bench.report.h2ogpt_layout import h2ogpt_layout
 from tgi_bench.report.json_document import as_json
 
 _ESTIMATES = "estimates.csv"
+_SLOS = "slos.csv"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,8 @@ def run(paths: Sequence[Path], options: ReportOptions) -> int:
         texts = _texts(load(paths[0]), options.form)
     if output is None:
         # Its columns are others: one stream of CSV has one header.
-        texts.pop(_ESTIMATES, None)
+        for name in (_ESTIMATES, _SLOS):
+            texts.pop(name, None)
         click.echo("\n".join(texts.values()), nl=False)
     else:
         write_documents(output, texts)
@@ -96,7 +99,8 @@ def _texts(run: Run, form: str) -> dict[str, str]:
 
 
 def _tables(run: Run) -> dict[str, str]:
-    """run.csv of batches, loads.csv of loads, estimates.csv of what is estimated of batches.
+    """run.csv of batches, loads.csv of loads, slos.csv of what these had to meet, estimates.csv of
+    what is estimated of batches.
 
     An empty table only where there is no other.
     """
@@ -108,4 +112,5 @@ def _tables(run: Run) -> dict[str, str]:
         return {"entries.csv": entries_csv(run)} | estimates
     loads = {"loads.csv": loads_csv(run)} if run.loads else {}
     batches = {"run.csv": as_csv(run)} if run.trials or not loads else {}
-    return batches | loads | estimates
+    asked = slos_csv(run)
+    return batches | loads | ({_SLOS: asked} if asked else {}) | estimates

@@ -13,17 +13,29 @@ from rich.text import Text
 
 from tgi_bench.analysis.load_run import Figure, LoadSummary, StageSummary
 from tgi_bench.analysis.run import Run, StepFigures, TrialSummary
+from tgi_bench.analysis.search import met
 from tgi_bench.analysis.task_run import TaskFigures, TaskSummary
 from tgi_bench.cli.durations import duration
 from tgi_bench.cli.screen import fitting
 from tgi_bench.observation import Outcome, TrialEnd
+from tgi_bench.plan.load_trial import LoadTrial
+from tgi_bench.report.load_goals import goals_line, met_word, missed_lines
 from tgi_bench.report.load_group import has_figures
 from tgi_bench.report.load_search import answer
 from tgi_bench.report.load_words import load_asked, load_planned, unmeasurable
 
 _GAP = 2
-_LEFT = ("Deployment", "Outcome", "Load", "Model", "Task")
-_HEADERS = ("Deployment", "Sequence", "Batch", "Outcome", "Prefill", "Decode (token)", "Tokens/s")
+_LEFT = ("Deployment", "Outcome", "Load", "Model", "Task", "SLOs", "Verdict")
+_HEADERS = (
+    "Deployment",
+    "Sequence",
+    "Batch",
+    "Outcome",
+    "Prefill",
+    "Decode (token)",
+    "Tokens/s",
+    "Verdict",
+)
 _LOAD_HEADERS = (
     "Deployment",
     "Load",
@@ -33,6 +45,8 @@ _LOAD_HEADERS = (
     "TTFT p50",
     "TTFT p99",
     "ITL p99",
+    "SLOs",
+    "Verdict",
 )
 _TASK_HEADERS = (
     "Model",
@@ -43,18 +57,22 @@ _TASK_HEADERS = (
     "Prefill",
     "Decode step",
     "Tokens/s",
+    "Verdict",
 )
 
 
 def print_summary(console: Console, run: Run) -> None:
-    """A row for each trial and each stage of a load, then the verdict with what failed."""
+    """A row for each trial and each stage of a load, then the verdict with what failed, and what
+    was missed."""
     if run.tasks:
-        rows = [_task_cells(t, figures) for t in run.tasks for figures in t.figures]
+        rows = [_task_cells(run, t, figures) for t in run.tasks for figures in t.figures]
         _print_table(console, _TASK_HEADERS, rows)
     elif run.trials or not run.loads:
-        _print_table(console, _HEADERS, [_cells(summary) for summary in run.trials])
+        _print_table(console, _HEADERS, [_cells(run, summary) for summary in run.trials])
     if run.loads:
-        _print_table(console, _LOAD_HEADERS, [row for load in run.loads for row in _stages(load)])
+        _print_table(
+            console, _LOAD_HEADERS, [row for load in run.loads for row in _stages(run, load)]
+        )
     for load in run.loads:
         if load.trial.find is not None:
             console.print()
@@ -62,15 +80,21 @@ def print_summary(console: Console, run: Run) -> None:
             line = f"{load.trial.trial_id}: {said}"
             console.print(line, markup=False, highlight=False, soft_wrap=not console.is_terminal)
     console.print()
+    goals = goals_line(run)
+    ends = f"; {goals}" if goals else ""
     console.print(
-        f"{_means(run)}{run.origin.value}; verdict: {run.verdict.word}",
+        f"{_means(run)}{run.origin.value}; verdict: {run.verdict.word}{ends}",
         markup=False,
         highlight=False,
     )
-    for check in run.verdict.checks:
-        if not check.passed:
-            line = f"  failed: {check.name}: {check.finding}. Remedy: {check.remedy}"
-            console.print(line, markup=False, highlight=False, soft_wrap=not console.is_terminal)
+    lines = [
+        f"  failed: {check.name}: {check.finding}. Remedy: {check.remedy}"
+        for check in run.verdict.checks
+        if not check.passed
+    ]
+    lines += [f"  missed: {line}" for line in missed_lines(run)]
+    for line in lines:
+        console.print(line, markup=False, highlight=False, soft_wrap=not console.is_terminal)
 
 
 def _means(run: Run) -> str:
@@ -83,7 +107,7 @@ def _means(run: Run) -> str:
 def _print_table(console: Console, headers: Sequence[str], rows: Sequence[tuple[str, ...]]) -> None:
     widths = [max(map(cell_len, column)) + _GAP for column in zip(headers, *rows, strict=True)]
     console.print()
-    if sum(widths) <= console.width:
+    if sum(widths) - _GAP <= console.width:
         console.print(_table(headers, rows))
         return
     # A cropped name would not tell deployments apart: it gets a line of its own.
@@ -93,7 +117,7 @@ def _print_table(console: Console, headers: Sequence[str], rows: Sequence[tuple[
 
 
 def _table(headers: Sequence[str], rows: Sequence[tuple[str, ...]]) -> Table:
-    table = Table(box=None, padding=(0, _GAP, 0, 0), header_style="bold")
+    table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="bold")
     for name in headers:
         justify: JustifyMethod = "left" if name in _LEFT else "right"
         table.add_column(name, justify=justify, no_wrap=True)
@@ -102,7 +126,7 @@ def _table(headers: Sequence[str], rows: Sequence[tuple[str, ...]]) -> Table:
     return table
 
 
-def _cells(summary: TrialSummary) -> tuple[str, ...]:
+def _cells(run: Run, summary: TrialSummary) -> tuple[str, ...]:
     trial, end = summary.trial, summary.end
     outcome = _outcome(end)
     shown = end is not None and end.outcome is Outcome.OK
@@ -116,10 +140,11 @@ def _cells(summary: TrialSummary) -> tuple[str, ...]:
         _mean(summary.prefill if shown else None),
         _mean(summary.decode_token if shown else None),
         "-" if rate is None else f"{rate.mean:.1f}",
+        run.verdict.word_of(summary.trial_id, summary.deployment_id),
     )
 
 
-def _task_cells(task: TaskSummary, figures: TaskFigures) -> tuple[str, ...]:
+def _task_cells(run: Run, task: TaskSummary, figures: TaskFigures) -> tuple[str, ...]:
     shown = figures.end is not None and figures.end.outcome is Outcome.OK
     found = (figures.run, figures.prefill, figures.decode_step)
     rate = figures.new_tokens_per_s if shown else None
@@ -130,6 +155,7 @@ def _task_cells(task: TaskSummary, figures: TaskFigures) -> tuple[str, ...]:
         _outcome(figures.end),
         *("-" if d is None or not shown else duration(d.mean / 1e9) for d in found),
         "-" if rate is None else f"{rate:.1f}",
+        run.verdict.word_of(task.trial.trial_id, None),
     )
 
 
@@ -137,12 +163,13 @@ def _mean(figures: StepFigures | None) -> str:
     return "-" if figures is None else duration(figures.latency.mean / 1e9)
 
 
-def _stages(load: LoadSummary) -> tuple[tuple[str, ...], ...]:
+def _stages(run: Run, load: LoadSummary) -> tuple[tuple[str, ...], ...]:
     """A row for each stage; one without figures where there is none to show."""
     place, outcome = load.trial.deployment_id, _outcome(load.end)
+    word = run.verdict.word_of(load.trial.trial_id, place)
     if not has_figures(load):
-        return ((place, load_planned(load.trial), outcome, *["-"] * 5),)
-    return tuple((place, *_stage_cells(load, stage, outcome)) for stage in load.stages)
+        return ((place, load_planned(load.trial), outcome, *["-"] * 6, word),)
+    return tuple((place, *_stage_cells(load, stage, outcome), word) for stage in load.stages)
 
 
 def _stage_cells(load: LoadSummary, stage: StageSummary, outcome: str) -> tuple[str, ...]:
@@ -155,7 +182,18 @@ def _stage_cells(load: LoadSummary, stage: StageSummary, outcome: str) -> tuple[
         _time(None if ttft is None else ttft.p50),
         _time(None if ttft is None else ttft.p99),
         unmeasurable("itl", stage) or _time(None if itl is None else itl.p99),
+        _slos(load.trial, stage),
     )
+
+
+def _slos(trial: LoadTrial, stage: StageSummary) -> str:
+    """Of a step of a search whether it is one that the search goes up from."""
+    if not trial.slos:
+        return "-"
+    if trial.find is not None:
+        return "met" if met(trial, stage) else "missed"
+    found = [met for _, met in stage.slos_met]
+    return met_word(False if False in found else None if None in found else True)
 
 
 def _outcome(end: TrialEnd | None) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tgi_bench.cli.durations import counted
-from tgi_bench.cli.exit_codes import FAILED, INTERRUPTED, INVALID
+from tgi_bench.cli.exit_codes import FAILED, INTERRUPTED, INVALID, MISSED
 from tgi_bench.cli.experiment_file import Request, idle_skip_notes
 from tgi_bench.drive.workers import Ahead, started_ahead
 from tgi_bench.errors import NotRecordedError, TgiBenchError
@@ -331,8 +331,13 @@ def _watcher(console: Console, plan: Plan, done: int) -> Iterator[PlainLines | L
 
 
 def _exit_code(run: Run) -> int:
+    """The worst of it first: what failed, what is not to be believed, what was missed."""
+    from tgi_bench.analysis.missed import all_met, goals
+
     ends = [*(t.end for t in run.trials), *(t.end for t in run.loads)]
     ends += [t.end for t in run.tasks]
     if any(end is not None and end.outcome not in _FINE for end in ends):
         return FAILED
-    return 0 if run.verdict.valid else INVALID
+    if not run.verdict.valid:
+        return INVALID
+    return MISSED if all_met(goals(run.loads)) is False else 0

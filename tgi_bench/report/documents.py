@@ -9,6 +9,7 @@ from tgi_bench.report.estimated_documents import estimates_csv
 from tgi_bench.report.index import index, shard_counts
 from tgi_bench.report.json_document import as_json
 from tgi_bench.report.load_documents import LOAD_CSV_HEADERS, loads_csv
+from tgi_bench.report.load_goals import slos_csv
 from tgi_bench.report.per_shard import file_name, per_shard
 from tgi_bench.report.rst_page import rst_page
 from tgi_bench.report.table import Table, csv_text
@@ -27,6 +28,7 @@ __all__ = [
     "estimates_csv",
     "loads_csv",
     "rst_page",
+    "slos_csv",
     "tasks_csv",
 ]
 
@@ -52,6 +54,7 @@ CSV_HEADERS = (
     "mean_tokens_per_s",
     "lowest_tokens_per_s",
     "highest_tokens_per_s",
+    "verdict",
 )
 
 
@@ -89,8 +92,10 @@ def _rows(run: Run, summary: TrialSummary) -> tuple[tuple[str, ...], ...]:
         ("decode_token", summary.decode_token),
         ("decode_total", summary.decode_total),
     )
+    word = run.verdict.word_of(summary.trial_id, summary.deployment_id)
     return tuple(
-        (*shared, step, outcome, str(summary.runs), *_figures(figures)) for step, figures in steps
+        (*shared, step, outcome, str(summary.runs), *_figures(figures), word)
+        for step, figures in steps
     )
 
 

@@ -9,6 +9,7 @@ from tgi_bench.analysis.run import Origin, Run, TrialSummary
 from tgi_bench.analysis.scaling import BestBatch, ScalingPoint, Setting, best_batches, scaling
 from tgi_bench.observation import Outcome
 from tgi_bench.report.estimated_section import summary_section
+from tgi_bench.report.load_goals import goals_line, goals_section
 from tgi_bench.report.load_group import PARTIAL, has_figures, missing, partly, without_figures
 from tgi_bench.report.load_index import against_throughput, client_error
 from tgi_bench.report.per_shard import file_name
@@ -42,12 +43,14 @@ def index(run: Run) -> str:
         f"{origin_line(run)}\n",
         f"Run {run.run_id}. Verdict: **{run.verdict.word}**"
         + ("." if run.finished else "; the sweep is not finished.")
+        + _missed(run)
         + "\n",
         _links(run),
         _best(run),
         _scaling(run),
         summary_section(run),
         against_throughput(run),
+        goals_section(run),
         _without_figures(run),
         verdict(run),
         client_error(run),
@@ -57,6 +60,12 @@ def index(run: Run) -> str:
         definitions(run),
     )
     return "\n".join(section for section in sections if section)
+
+
+def _missed(run: Run) -> str:
+    """Whether loads met what they had to; empty where nothing was asked of them."""
+    line = goals_line(run)
+    return f" {line[0].upper()}{line[1:]}." if line else ""
 
 
 def shard_counts(run: Run) -> tuple[int, ...]:

@@ -1,7 +1,7 @@
 """A run as JSON: schema `tgi-bench-run`, version 2.
 
 Units stand in the names; an undefined figure is null. Top level: schema, schema_version,
-run_id, origin, finished, experiment, model, digest, overrides, environment, verdict,
+run_id, origin, finished, experiment, model, digest, overrides, environment, verdict, missed,
 deployments, trials, loads, floors, entries, models, tasks, telemetry, estimates, calibrations.
 A key that is added raises no version; one that changes or goes does.
 
@@ -18,8 +18,14 @@ said of themselves, by shard_rank; null where they were not asked.
 
 verdict: word ("VALID" or "INVALID") and checks. A check has name, status ("passed", "failed"
 or "not_checked": the run gives nothing to check it by, which fails no run), passed (true,
-false, or null where it was not checked), finding (then why it was not checked) and remedy
-(empty unless failed).
+false, or null where it was not checked), finding (then why it was not checked), remedy
+(empty unless failed) and failing: every row that is bad, with its name, trial_id (null of a
+deployment as a whole), deployment_id and what was seen there; [] where the run as a whole is bad.
+The verdict of a trial, load or task is its own: INVALID where a failed check names it or its
+server, or names no row.
+
+missed: each SLO that a load missed, and each search that found nothing (metric null): a result,
+to be believed where the verdict is VALID.
 
 loads: one object a load trial, with what was asked, its stages (one concurrency or rate each) and
 the answer of its search (null without one). A figure is an object of value, low and high, the ends
@@ -38,6 +44,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
+from tgi_bench.analysis.missed import goals
 from tgi_bench.analysis.rules import Verdict
 from tgi_bench.analysis.run import (
     DeploymentRecord,
@@ -48,6 +55,7 @@ from tgi_bench.analysis.run import (
 from tgi_bench.observation import ShardFacts
 from tgi_bench.report.estimated_documents import estimates_json
 from tgi_bench.report.load_documents import Json, floor, load
+from tgi_bench.report.load_goals import missed_goal
 from tgi_bench.report.table_page import entry_json
 from tgi_bench.report.task_documents import model_json, task_json
 from tgi_bench.report.telemetry_json import telemetry_json
@@ -72,12 +80,19 @@ def as_json(run: Run) -> str:
         "environment": dict(run.environment),
         "verdict": _verdict(run.verdict),
         "deployments": [_deployment(d) for d in run.deployments],
-        "trials": [_trial(t) for t in run.trials],
-        "loads": [load(summary) for summary in run.loads],
+        "missed": [missed_goal(goal) for goal in goals(run.loads) if goal.met is False],
+        "trials": [
+            {**_trial(t), "verdict": run.verdict.word_of(t.trial_id, t.deployment_id)}
+            for t in run.trials
+        ],
+        "loads": [load(run.verdict, summary) for summary in run.loads],
         "floors": [floor(measured) for measured in run.floors],
         "entries": [entry_json(entry) for entry in run.entries],
         "models": [model_json(record) for record in run.models],
-        "tasks": [task_json(summary) for summary in run.tasks],
+        "tasks": [
+            task_json(summary, run.verdict.word_of(summary.trial.trial_id, None))
+            for summary in run.tasks
+        ],
         "telemetry": [telemetry_json(summary) for summary in run.telemetry],
         **estimates_json(run),
     }
@@ -92,6 +107,7 @@ def _verdict(verdict: Verdict) -> Json:
             "passed": c.passed if c.made else None,
             "finding": c.finding,
             "remedy": c.remedy,
+            "failing": [asdict(row) for row in c.failing],
         }
         for c in verdict.checks
     ]
@@ -134,7 +150,7 @@ def _shards(shards: ShardFacts) -> Json:
     return {"protocol": shards.protocol, "ranks": shards.ranks, **asdict(shards)}
 
 
-def _trial(summary: TrialSummary) -> Json:
+def _trial(summary: TrialSummary) -> dict[str, Json]:
     trial, end = summary.trial, summary.end
     return {
         "trial_id": trial.trial_id,

@@ -12,6 +12,8 @@ from tgi_bench.analysis.load_run import (
     LoadSummary,
     StageSummary,
 )
+from tgi_bench.analysis.missed import all_met, goals_of
+from tgi_bench.analysis.rules import Verdict
 from tgi_bench.analysis.run import Run
 from tgi_bench.load_observation import ClientFacts, ClientFloor, StageConditions
 from tgi_bench.plan.load_trial import LoadTrial
@@ -51,6 +53,8 @@ LOAD_CSV_HEADERS = (
     "scheduled_per_s",
     "cut_off",
     "unmeasurable_tokens_per_event",
+    "verdict",
+    "slos_met",
 )
 
 
@@ -68,25 +72,31 @@ def _rows(run: Run, load: LoadSummary) -> tuple[tuple[str, ...], ...]:
         run.run_id,
         run.origin.value,
         trial.trial_id,
-        _text(known_num_shard(record)),
+        text(known_num_shard(record)),
         record.deployment.quantize or "",
         arrivals_kind(trial.arrivals),
         NOT_FINISHED.replace(" ", "_") if load.end is None else load.end.outcome.value,
     )
+    ends = (
+        run.verdict.word_of(trial.trial_id, trial.deployment_id),
+        truth(all_met(goals_of(load))),
+    )
     if not load.stages:
-        return ((*shared, *[""] * (len(LOAD_CSV_HEADERS) - len(shared))),)
+        blank = [""] * (len(LOAD_CSV_HEADERS) - len(shared) - len(ends))
+        return ((*shared, *blank, *ends),)
     return tuple(
         (
             *shared,
             str(summary.stage.index),
             str(summary.stage.repeat),
-            _text(summary.stage.concurrency),
-            _text(summary.stage.rate_per_s),
+            text(summary.stage.concurrency),
+            text(summary.stage.rate_per_s),
             metric,
             *_distribution_cells(found),
             *_throughput_cells(summary),
             load.cut_off(summary),
-            _text(summary.itl_unmeasurable if metric == "itl" else None),
+            text(summary.itl_unmeasurable if metric == "itl" else None),
+            *ends,
         )
         for summary in load.stages
         for metric, found in metrics(summary)
@@ -98,7 +108,7 @@ def _distribution_cells(found: LoadDistribution | None) -> tuple[str, ...]:
         return ("0", "0", *[""] * (3 * len(_FIGURES) + 1))
     figures = (found.mean, found.p50, found.p90, found.p95, found.p99, found.p999)
     cells = (cell for figure in figures for cell in _figure_cells(figure))
-    return (str(found.count), str(found.requests), *cells, _text(found.highest))
+    return (str(found.count), str(found.requests), *cells, text(found.highest))
 
 
 def _throughput_cells(summary: StageSummary) -> tuple[str, ...]:
@@ -110,41 +120,47 @@ def _throughput_cells(summary: StageSummary) -> tuple[str, ...]:
     )
     return (
         *(cell for figure in rates for cell in _figure_cells(figure)),
-        _text(summary.concurrency),
-        _text(summary.rate_per_s),
-        _text(success(summary)),
+        text(summary.concurrency),
+        text(summary.rate_per_s),
+        text(success(summary)),
         str(summary.late),
         str(summary.dropped),
-        _text(summary.scheduled_per_s),
+        text(summary.scheduled_per_s),
     )
 
 
 def _figure_cells(figure: Figure | None) -> tuple[str, str, str]:
     if figure is None:
         return "", "", ""
-    return _text(figure.value), _text(figure.low), _text(figure.high)
+    return text(figure.value), text(figure.low), text(figure.high)
 
 
-def _text(value: float | None) -> str:
+def truth(met: bool | None) -> str:
+    """ "true" or "false"; empty where it is not known."""
+    return "" if met is None else str(met).lower()
+
+
+def text(value: float | None) -> str:
     """An undefined figure is an empty cell."""
     return "" if value is None else repr(value)
 
 
-def load(summary: LoadSummary) -> Json:
-    """One load trial: what was asked, every stage, what its search found."""
-    end = summary.end
+def load(verdict: Verdict, summary: LoadSummary) -> Json:
+    """One load trial: what was asked, every stage, what its search found, its own verdict."""
+    end, trial = summary.end, summary.trial
     return {
-        "trial_id": summary.trial.trial_id,
-        "deployment_id": summary.trial.deployment_id,
+        "trial_id": trial.trial_id,
+        "deployment_id": trial.deployment_id,
         "outcome": None if end is None else end.outcome.value,
         "reason": "" if end is None else end.reason,
-        "asked": _asked(summary.trial),
+        "verdict": verdict.word_of(trial.trial_id, trial.deployment_id),
+        "slos_met": all_met(goals_of(summary)),
+        "asked": _asked(trial),
         "partial": summary.partial,
         "stages": [
-            {**_stage(summary.trial, s), "cut_off": summary.cut_off(s) or None}
-            for s in summary.stages
+            {**_stage(trial, s), "cut_off": summary.cut_off(s) or None} for s in summary.stages
         ],
-        "search": None if summary.trial.find is None else _search(summary.found),
+        "search": None if trial.find is None else _search(summary.found),
     }
 
 

@@ -22,6 +22,7 @@ _HEADERS = (
     "ITL p50",
     "ITL p99",
     "E2E p50",
+    "Verdict",
 )
 _FLOOR_HEADERS = (
     "Streams",
@@ -54,6 +55,7 @@ def against_throughput(run: Run) -> str:
                     *_middle_and_tail(stage.ttft),
                     *_middle_and_tail(stage.itl, words.unmeasurable("itl", stage)),
                     _middle_and_tail(stage.e2e)[0],
+                    run.verdict.word_of(load.trial.trial_id, load.trial.deployment_id),
                 )
             )
         if load.trial.find is not None:

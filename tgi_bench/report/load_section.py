@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from tgi_bench.analysis.held_back import held_text
 from tgi_bench.analysis.load_rows import waits_text
 from tgi_bench.analysis.load_run import LoadSummary, StageSummary
+from tgi_bench.analysis.rules import Verdict
 from tgi_bench.analysis.run import Run
 from tgi_bench.load_observation import RequestOutcome
 from tgi_bench.plan.load_trial import LEAST_SEARCH_REQUESTS, OTHER_CPU, LoadTrial, Sought
@@ -40,11 +41,11 @@ def load_section(run: Run, loads: Sequence[LoadSummary]) -> str:
         if heading != headed:
             parts.append(f"## {heading}\n")
             headed = heading
-        parts.append(_group(group))
+        parts.append(_group(group, run.verdict))
     return "\n".join(parts)
 
 
-def _group(group: Group) -> str:
+def _group(group: Group, verdict: Verdict) -> str:
     trial, rows = group.trial, group.rows()
     shown = any(row.stage is not None for row in rows)
     parts = [f"### {words.heading(trial)}\n", markdown(_asked(group))]
@@ -53,7 +54,7 @@ def _group(group: Group) -> str:
     if shown:
         of = _of_the_answer(group)
         parts.append(f"#### Latency{of}\n\n{markdown(tables.latency(trial, rows))}")
-    parts.append(f"#### Throughput\n\n{markdown(tables.throughput(trial, rows))}")
+    parts.append(f"#### Throughput\n\n{markdown(tables.throughput(trial, rows, verdict))}")
     parts.append(_notes(group))
     parts.append(_waited(rows))
     if shown and trial.slos and trial.find is None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from tgi_bench.analysis.load_metrics import split_metric
 from tgi_bench.analysis.load_run import LoadDistribution, StageSummary
+from tgi_bench.analysis.rules import Verdict
 from tgi_bench.load_observation import ClientFacts, LoadPart
 from tgi_bench.plan.load_trial import OTHER_CPU, SUCCESS, ClosedLoop, LoadTrial, Slo
 from tgi_bench.report import load_words as words
@@ -76,8 +77,9 @@ def _distribution(found: LoadDistribution | None, why: str, deciding: Sequence[s
     )
 
 
-def throughput(trial: LoadTrial, rows: Sequence[Row]) -> Table:
-    """What was asked, delivered and answered; a load without figures has its word instead."""
+def throughput(trial: LoadTrial, rows: Sequence[Row], verdict: Verdict) -> Table:
+    """What was asked, delivered and answered, and each load's own verdict; one without figures has
+    its word instead."""
     closed = isinstance(trial.arrivals, ClosedLoop)
     goodput = bool(trial.slos)
     headers = (
@@ -90,6 +92,7 @@ def throughput(trial: LoadTrial, rows: Sequence[Row]) -> Table:
         "Success",
         "Late",
         "Dropped",
+        "Verdict",
     )
 
     def cells(stage: StageSummary) -> Cells:
@@ -105,13 +108,13 @@ def throughput(trial: LoadTrial, rows: Sequence[Row]) -> Table:
             f"{stage.dropped:,}",
         )
 
-    return _aligned(headers, tuple((row.asked, *_or_word(row, cells, headers)) for row in rows))
+    def of(row: Row) -> Cells:
+        own = verdict.word_of(row.load.trial.trial_id, row.load.trial.deployment_id)
+        if row.stage is None:
+            return (row.asked, *[missing(row.load)[0]] * (len(headers) - 2), own)
+        return (row.asked, *cells(row.stage), own)
 
-
-def _or_word(row: Row, cells: Callable[[StageSummary], Cells], headers: Cells) -> Cells:
-    if row.stage is None:
-        return (missing(row.load)[0],) * (len(headers) - 1)
-    return cells(row.stage)
+    return _aligned(headers, tuple(map(of, rows)))
 
 
 def slos(trial: LoadTrial, rows: Sequence[Row]) -> Table:

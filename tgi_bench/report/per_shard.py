@@ -20,7 +20,7 @@ from tgi_bench.report.launcher import arguments, commands
 from tgi_bench.report.load_section import load_section
 from tgi_bench.report.table import Table, markdown
 from tgi_bench.report.telemetry_section import telemetry_section
-from tgi_bench.report.verdict import definitions, simulated, verdict
+from tgi_bench.report.verdict import against, definitions, simulated, verdict
 from tgi_bench.report.words import (
     NOT_KNOWN,
     UNDEFINED,
@@ -38,6 +38,7 @@ from tgi_bench.report.words import (
 
 LATENCY_HEADERS = ("Step", "Batch Size", "Average", "Lowest", "Highest", "p50", "p90", "p99")
 THROUGHPUT_HEADERS = LATENCY_HEADERS[:5]
+VERDICT_HEADERS = ("Batch Size", "Verdict", "Against it")
 
 
 def file_name(num_shard: int) -> str:
@@ -147,6 +148,7 @@ def _tables(run: Run, trials: Sequence[TrialSummary]) -> str:
             parts.append(f"### {setting_heading(chosen)}\n")
             parts.append(markdown(_latency(group)))
             parts.append(markdown(_throughput(group)))
+            parts.append(markdown(_verdicts(run, group)))
             parts.append(_notes(group))
     return "\n".join(part for part in parts if part)
 
@@ -194,6 +196,19 @@ def _throughput_cells(summary: TrialSummary, figures: StepFigures | None) -> tup
         return (UNDEFINED,) * 3
     r = figures.throughput
     return tuple(map(tokens_per_s, (r.mean, r.lowest, r.highest)))
+
+
+def _verdicts(run: Run, group: Sequence[TrialSummary]) -> Table:
+    """Each trial's own: the tables above have the published report's columns and no others."""
+    rows = tuple(
+        (
+            str(t.trial.batch_size),
+            run.verdict.word_of(t.trial_id, t.deployment_id),
+            against(run, t.trial_id, t.deployment_id),
+        )
+        for t in group
+    )
+    return Table(VERDICT_HEADERS, rows, frozenset({0}))
 
 
 def _word(summary: TrialSummary) -> str:

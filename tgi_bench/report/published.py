@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from tgi_bench.analysis.distribution import METHOD
 from tgi_bench.errors import TableError
-from tgi_bench.report.per_shard import LATENCY_HEADERS, THROUGHPUT_HEADERS
+from tgi_bench.report.per_shard import LATENCY_HEADERS, THROUGHPUT_HEADERS, VERDICT_HEADERS
 from tgi_bench.report.words import NOT_FINISHED, UNDEFINED, outcome_of
 
 Cell = float | str
@@ -159,7 +159,7 @@ class _Reader:
             self.blocks.append(block)
         elif table.headers == THROUGHPUT_HEADERS:
             self._throughput(table, num_shard)
-        else:
+        elif table.headers != VERDICT_HEADERS:
             raise _error(
                 table.line,
                 f"expected a table headed `{' | '.join(LATENCY_HEADERS)}` or "

@@ -36,6 +36,7 @@ TASK_CSV_HEADERS = (
     "new_tokens_per_s",
     "peak_bytes",
     "reason",
+    "verdict",
 )
 
 
@@ -78,6 +79,7 @@ def _row(run: Run, record: DirectRecord, found: tuple[TaskSummary, TaskFigures])
         str(f.runs),
         *("" if value is None else repr(value) for value in figures),
         "" if end is None else end.reason,
+        run.verdict.word_of(task.trial.trial_id, None),
     )
 
 
@@ -85,8 +87,8 @@ def _kind(task: TaskSummary) -> str:
     return "generate" if isinstance(task.trial.task, GenerateTask) else "summarize"
 
 
-def task_json(summary: TaskSummary) -> Json:
-    """One task trial of the JSON document."""
+def task_json(summary: TaskSummary, verdict: str) -> Json:
+    """One task trial of the JSON document. verdict: VALID or INVALID, its own."""
     trial, end, found = summary.trial, summary.end, summary.largest
     return {
         "trial_id": trial.trial_id,
@@ -97,6 +99,7 @@ def task_json(summary: TaskSummary) -> Json:
         "warmups": trial.warmups,
         "outcome": None if end is None else end.outcome.value,
         "reason": "" if end is None else end.reason,
+        "verdict": verdict,
         "figures": [_figures(f) for f in summary.figures],
         "largest": None if found is None else {"fits": found.fits, "too_large": found.too_large},
     }

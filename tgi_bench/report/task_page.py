@@ -38,6 +38,7 @@ _GENERATE_HEADERS = (
     "Prefill",
     "sec",
     "Peak memory",
+    "Verdict",
 )
 _SUMMARIZE_HEADERS = (
     "Weights",
@@ -50,6 +51,7 @@ _SUMMARIZE_HEADERS = (
     "tokens/sec",
     "msec/step",
     "Peak memory",
+    "Verdict",
 )
 
 
@@ -123,15 +125,23 @@ def _model_row(run: Run, record: DirectRecord) -> tuple[str, ...]:
 def _generates(run: Run) -> str:
     """A table for each number of prompt and new tokens, a row for each model and batch size."""
     tasks = [t for t in run.tasks if isinstance(t.trial.task, GenerateTask)]
-    by_asked: dict[str, list[tuple[str, TaskFigures]]] = {}
+    by_asked: dict[str, list[tuple[TaskSummary, TaskFigures]]] = {}
     for task in tasks:
         rows = by_asked.setdefault(task_words.task_asked(task.trial), [])
-        rows += [(task.trial.model.model_id, figures) for figures in task.figures]
+        rows += [(task, figures) for figures in task.figures]
     text = "" if not by_asked else "# Generate\n"
     for asked, rows in by_asked.items():
-        order = {model: place for place, model in enumerate(dict.fromkeys(m for m, _ in rows))}
-        rows.sort(key=lambda row: (order[row[0]], row[1].batch_size))
-        cells = tuple((model, str(f.batch_size), *_generate_cells(f)) for model, f in rows)
+        models = list(dict.fromkeys(task.trial.model.model_id for task, _ in rows))
+        rows.sort(key=lambda row: (models.index(row[0].trial.model.model_id), row[1].batch_size))
+        cells = tuple(
+            (
+                task.trial.model.model_id,
+                str(f.batch_size),
+                *_generate_cells(f),
+                run.verdict.word_of(task.trial.trial_id, None),
+            )
+            for task, f in rows
+        )
         table = markdown(Table(_GENERATE_HEADERS, cells, frozenset(range(1, 10))))
         text += f"\n## {asked}\n\n{table}"
     return text
@@ -190,7 +200,14 @@ def _summaries(run: Run) -> str:
         sorted(tasks, key=lambda t: task_words.task_asked(t.trial)),
         key=lambda t: task_words.task_asked(t.trial),
     ):
-        rows = tuple((task.trial.model.model_id, *_summary_cells(task.figures)) for task in group)
+        rows = tuple(
+            (
+                task.trial.model.model_id,
+                *_summary_cells(task.figures),
+                run.verdict.word_of(task.trial.trial_id, None),
+            )
+            for task in group
+        )
         table = markdown(Table(_SUMMARIZE_HEADERS, rows, frozenset(range(1, 10))))
         text += f"\n## {asked}\n\n{table}"
     return text

@@ -11,7 +11,7 @@ from tgi_bench.analysis.metrics import (
     HOST_MEMORY,
     PUBLISHED_DIFFERENCES,
 )
-from tgi_bench.analysis.rules import Check
+from tgi_bench.analysis.rules import SHOWN, Check
 from tgi_bench.analysis.run import DeploymentRecord, Origin, Run
 from tgi_bench.analysis.telemetry import TELEMETRY_DEFINITIONS
 from tgi_bench.analysis.verdict import CLIENT_SHARE
@@ -88,8 +88,33 @@ def verdict(run: Run) -> str:
 
 def _failures(run: Run, failed: Sequence[Check]) -> str:
     return "".join(
-        f"- **{c.name}**: {c.finding}. Remedy: {c.remedy}{_sharing(run, c)}.\n" for c in failed
+        f"- **{c.name}**: {c.finding}. Remedy: {c.remedy}{_sharing(run, c)}.\n{_all_failing(c)}"
+        for c in failed
     )
+
+
+def _all_failing(check: Check) -> str:
+    """Every row that failed, by its server, where the finding shows the first ones only."""
+    if len(check.failing) <= SHOWN:
+        return ""
+    groups: dict[str, list[str]] = {}
+    for row in check.failing:
+        server = row.deployment_id or ""
+        short = row.name.removeprefix(f"{server}/")
+        groups.setdefault(server, []).append(f"{short} ({row.text})")
+    return "".join(
+        f"    - {f'{server}: ' if server else ''}{', '.join(rows)}\n"
+        for server, rows in groups.items()
+    )
+
+
+def against(run: Run, trial_id: str, deployment_id: str | None) -> str:
+    """What speaks against one trial: each check that failed with what was seen; "-" for nothing."""
+    said = []
+    for check in run.verdict.against(trial_id, deployment_id):
+        seen = [row.text for row in check.failing if row.of(trial_id, deployment_id)]
+        said.append(f"{check.name} ({'; '.join(seen)})" if seen else check.name)
+    return "; ".join(said) or UNDEFINED
 
 
 def _sharing(run: Run, check: Check) -> str:

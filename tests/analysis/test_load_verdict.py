@@ -22,7 +22,7 @@ from tgi_bench.analysis.load_run import (
 )
 from tgi_bench.analysis.load_summary import summarise_stage
 from tgi_bench.analysis.load_verdict import load_checks
-from tgi_bench.analysis.rules import Check, CheckStatus
+from tgi_bench.analysis.rules import Check, CheckStatus, Verdict
 from tgi_bench.analysis.run import Origin
 from tgi_bench.analysis.verdict import judge
 from tgi_bench.load_observation import (
@@ -539,6 +539,11 @@ def test_a_searchs_end(found: Found | None, passed: bool, finding: str) -> None:
     assert finding in made.finding
 
 
+def finding(verdict: Verdict, name: str) -> str:
+    (found,) = [c.finding for c in verdict.checks if c.name == name]
+    return found
+
+
 SERVER = deployment(2)
 BATCH = trial(SERVER, 4)
 BOTH = replace(plan((SERVER,), (BATCH,)), load_trials=(CLOSED,))
@@ -551,14 +556,16 @@ def test_a_run_of_loads_only_has_no_checks_of_batches() -> None:
     )
     names = [c.name for c in found.checks]
     assert found.valid
-    assert names[:3] == ["every trial ended", "no trial failed", "every load has answers"]
+    client = [c.name for c in found.checks if c.of_client]
+    assert client == names[:4]  # what a starved client makes look bad comes after it
+    assert names[4:7] == ["every trial ended", "no trial failed", "every load has answers"]
     assert names[-2:] == [
         "arguments in effect are those requested",
         "the server's version is the planned one",
     ]
     assert "at least 3 runs" not in names
-    assert "1 of 1" in found.checks[0].finding
-    assert found.checks[1].finding == "1 ok"
+    assert "1 of 1" in finding(found, "every trial ended")
+    assert finding(found, "no trial failed") == "1 ok"
 
 
 def test_a_run_of_both_has_all_checks() -> None:
@@ -569,8 +576,8 @@ def test_a_run_of_both_has_all_checks() -> None:
     assert found.valid
     assert "at least 3 runs" in names
     assert "every load has answers" in names
-    assert found.checks[0].finding == "2 of 2"
-    assert found.checks[1].finding == "2 ok"
+    assert finding(found, "every trial ended") == "2 of 2"
+    assert finding(found, "no trial failed") == "2 ok"
 
 
 def test_a_load_that_is_not_finished() -> None:
@@ -593,7 +600,7 @@ def test_a_load_that_failed() -> None:
 def test_batches_that_no_socket_takes_beside_a_load() -> None:
     refused = ended(BATCH, Outcome.REFUSED, "vLLM has no gRPC shards")
     found = judge(BOTH, Origin.SIMULATED, (record(SERVER),), (refused,), True, loads=(load(BASE),))
-    assert found.checks[1].finding == "1 refused, 1 ok"
+    assert finding(found, "no trial failed") == "1 refused, 1 ok"
 
 
 def test_a_load_in_which_every_request_failed() -> None:
@@ -602,4 +609,19 @@ def test_a_load_in_which_every_request_failed() -> None:
     names = [c.name for c in found.checks if not c.passed]
     assert names[:2] == ["no trial failed", "every load has answers"]
     assert "at most 0.1% of the requests failed" in names
-    assert "batches" not in found.checks[1].remedy
+    (bad,) = [c for c in found.checks if c.name == "no trial failed"]
+    assert "batches" not in bad.remedy
+
+
+def test_a_starved_client_is_named_before_what_it_makes_look_bad() -> None:
+    starved = client(parent_cpu_ns=9 * S)(replace(BASE, concurrency=1.0, e2e=None, ttft=None))
+    found = judge(ONLY, Origin.SIMULATED, (record(SERVER),), (), False, loads=(load(starved),))
+    failed = [c for c in found.checks if not c.passed]
+    assert "of a core" in failed[0].name
+    assert failed[0].of_client
+    assert [c.name for c in failed[1:4]] == [
+        "every trial ended",
+        "no trial failed",
+        "every load has answers",
+    ]
+    assert not any(c.of_client for c in failed[1:])

@@ -25,6 +25,7 @@ from tests.report.load_example import (
     trial,
 )
 from tgi_bench.analysis.load_run import Found, LoadSummary, Steadiness
+from tgi_bench.analysis.rules import Verdict, failed
 from tgi_bench.analysis.run import DeploymentRecord, Origin, Run
 from tgi_bench.load_observation import RequestOutcome
 from tgi_bench.observation import Outcome, TrialEnd
@@ -652,3 +653,15 @@ def test_a_running_server_of_which_nobody_said_anything() -> None:
     assert documents(speaking)["report.md"].startswith("# bloomz: org/model\n")
     document = json.loads(as_json(speaking))
     assert (document["model"], document["deployments"][0]["engine"]) == ("org/model", "tgi")
+
+
+def test_an_unfit_client_is_said_above_the_figures() -> None:
+    busy = failed("the client's processes take at most 80% of a core each", "95%", "load.workers")
+    slow = failed("closed loops held 95% of the asked concurrency", "3 of 8", "load.workers")
+    run = replace(load_run(), verdict=Verdict.of((slow, replace(busy, of_client=True))))
+    for name, page in documents(run).items():
+        sentence = page.index("**The client was not fit to measure this** (failed: the client's")
+        assert sentence < page.index("\n# "), name
+        verdict = page.index("# Verdict: INVALID")
+        assert page.index("- **the client's processes", verdict) < page.index("- **closed", verdict)
+    assert all("not fit" not in page for page in documents(load_run()).values())

@@ -40,8 +40,9 @@ def client_checks(rows: Sequence[LoadRow], floors: Sequence[ClientFloor]) -> tup
         lambda row: _own_error(row, floors),
         "no error of such a client was measured beside this run",
         _OWN_ERROR_REMEDY,
+        of_client=True,
     )
-    rules = (SEND_LAG, CPU, REOPENED, CLOCK, SHARED, HELD_BACK, own_error)
+    rules = (CPU, SEND_LAG, own_error, CLOCK, REOPENED, HELD_BACK, SHARED)
     return tuple(apply(rule, rows) for rule in rules)
 
 
@@ -172,6 +173,7 @@ SEND_LAG = Rule(
     "those of conversations with think time",
     "raise load.workers, ask for a lower load.rate, or leave fewer processes on the client's "
     "machine",
+    of_client=True,
 )
 CPU = Rule(
     f"the client's processes take at most {MOST_CPU:.0%} of a core each",
@@ -179,6 +181,7 @@ CPU = Rule(
     "no stage lasted",
     "raise load.workers; where the parent process is the busy one, lower load.rate or "
     "load.concurrency, or make prompts shorter",
+    of_client=True,
 )
 REOPENED = Rule(
     "connections were kept open",
@@ -194,6 +197,7 @@ CLOCK = Rule(
     _clock,
     "arrivals were stamped by the monotonic clock, which does not step",
     "let the machine's time synchronisation settle, then measure again",
+    of_client=True,
 )
 SHARED = Rule(
     "events came in reads of their own",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
 
@@ -45,7 +45,7 @@ class Check:
 
     finding: what was found; of a check that could not be made, why. remedy: the flag or key that
     mends it; empty unless it failed. failing: every row that is bad, worst first; () too where
-    what failed is the run as a whole.
+    what failed is the run as a whole. of_client: whether it asks if the client was fit to measure.
     """
 
     name: str
@@ -53,6 +53,7 @@ class Check:
     finding: str
     remedy: str = ""
     failing: tuple[Failing, ...] = ()
+    of_client: bool = False
 
     @property
     def passed(self) -> bool:
@@ -70,6 +71,11 @@ class Verdict:
     """Whether to believe a run: VALID where every check passed."""
 
     checks: tuple[Check, ...]
+
+    @classmethod
+    def of(cls, checks: Iterable[Check]) -> Verdict:
+        """Those of the client first: what it was not fit to measure it makes look bad."""
+        return cls(tuple(sorted(checks, key=lambda check: not check.of_client)))
 
     @property
     def valid(self) -> bool:
@@ -133,7 +139,8 @@ class Rule(Generic[R]):
     """One question: name says what should hold; look gives None where a row does not tell.
 
     unmade: why, where no row tells. remedy: the key or flag that mends it. rows: what they are
-    called. well: the finding where all is well; by default the worst row's text.
+    called. well: the finding where all is well; by default the worst row's text. of_client: as
+    of its Check.
     """
 
     name: str
@@ -142,6 +149,7 @@ class Rule(Generic[R]):
     remedy: str
     rows: str = "loads"
     well: Callable[[Sequence[Seen]], str] | None = None
+    of_client: bool = False
 
 
 def limited(
@@ -166,6 +174,10 @@ def limited(
 
 def apply(rule: Rule[R], rows: Sequence[R]) -> Check:
     """The rule as a check: failed where one row is bad; not checked where none tells."""
+    return replace(_applied(rule, rows), of_client=rule.of_client)
+
+
+def _applied(rule: Rule[R], rows: Sequence[R]) -> Check:
     found = [(row, seen) for row in rows if (seen := rule.look(row)) is not None]
     if not found:
         return unmade(rule.name, rule.unmade)

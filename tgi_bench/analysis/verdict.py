@@ -56,14 +56,16 @@ def judge(  # noqa: PLR0913 - a run's parts, as Run has them
 ) -> Verdict:
     """Every check that this origin allows; one that cannot be made says so and passes.
 
-    Checks of batches are left out where the plan has loads and no batches, those of loads where
-    it has none. Those of devices are left out of a simulated run, which computes on none.
+    Those of the client come first. Checks of batches are left out where the plan has loads and no
+    batches, those of loads where it has none. Those of devices are left out of a simulated run,
+    which computes on none.
     """
     checks = [_ended(plan, (trials, loads), finished), _failed(plan, trials, loads)]
     if plan.trials or not plan.load_trials:
         checks.append(_runs(trials, origin))
     if origin is Origin.IMPORTED:
-        return Verdict((*checks, apply(_PUBLISHED_SPREAD, usable(trials)), _percentiles(trials)))
+        published = (apply(_PUBLISHED_SPREAD, usable(trials)), _percentiles(trials))
+        return Verdict.of((*checks, *published))
     if plan.trials or not plan.load_trials:
         checks.append(apply(_OUTPUT_LENGTH, trials))
         checks += [apply(rule, usable(trials)) for rule in _OF_FIGURES]
@@ -71,7 +73,7 @@ def judge(  # noqa: PLR0913 - a run's parts, as Run has them
         checks += load_checks(loads, floors)
     if origin is Origin.MEASURED:
         checks += telemetry_checks(telemetry)
-    return Verdict((*checks, check_arguments(deployments), check_version(deployments)))
+    return Verdict.of((*checks, check_arguments(deployments), check_version(deployments)))
 
 
 def _ended(plan: Plan, summaries: tuple[Trials, Loads], finished: bool) -> Check:
@@ -261,12 +263,15 @@ _PROMPT_LENGTH = Rule(
     "trials",
     lambda seen: f"by the room that servers set aside for a batch, in {len(seen)} trials",
 )
-_CLIENT_SHARE: Rule[TrialSummary] = limited(
-    CLIENT_SHARE,
-    (lambda t: t.client_share, MOST_CLIENT_SHARE),
-    "no server sent the duration of a step (before 1.3.3)",
-    "leave fewer processes on the client's machine, or raise batches.batch_size so that steps "
-    "take longer",
+_CLIENT_SHARE: Rule[TrialSummary] = replace(
+    limited(
+        CLIENT_SHARE,
+        (lambda t: t.client_share, MOST_CLIENT_SHARE),
+        "no server sent the duration of a step (before 1.3.3)",
+        "leave fewer processes on the client's machine, or raise batches.batch_size so that steps "
+        "take longer",
+    ),
+    of_client=True,
 )
 _RANK_SPREAD: Rule[TrialSummary] = limited(
     f"ranks agree within {MOST_RANK_SPREAD:.0%}",

@@ -67,7 +67,7 @@ def load(path: Path) -> Run:
         from tgi_bench.cli.load_command import in_options
 
         checks = (replace(c, remedy=in_options(c.remedy)) for c in verdict.checks)
-        verdict = Verdict(tuple(checks))
+        verdict = Verdict.of(checks)
     return Run(
         run_id=header.run_id,
         plan=header.plan,

@@ -15,7 +15,7 @@ from tgi_bench.report.load_index import against_throughput, client_error
 from tgi_bench.report.per_shard import file_name
 from tgi_bench.report.source import COMMAND, EXPERIMENT_FILE, OPTIONS, RESULTS
 from tgi_bench.report.table import Table, markdown
-from tgi_bench.report.verdict import definitions, environment, simulated, verdict
+from tgi_bench.report.verdict import client_unfit, definitions, environment, simulated, verdict
 from tgi_bench.report.words import (
     NOT_FINISHED,
     UNDEFINED,
@@ -45,6 +45,7 @@ def index(run: Run) -> str:
         + ("." if run.finished else "; the sweep is not finished.")
         + _missed(run)
         + "\n",
+        client_unfit(run),
         _links(run),
         _best(run),
         _scaling(run),

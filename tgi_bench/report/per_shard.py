@@ -20,7 +20,7 @@ from tgi_bench.report.launcher import arguments, commands
 from tgi_bench.report.load_section import load_section
 from tgi_bench.report.table import Table, markdown
 from tgi_bench.report.telemetry_section import telemetry_section
-from tgi_bench.report.verdict import against, definitions, simulated, verdict
+from tgi_bench.report.verdict import against, client_unfit, definitions, simulated, verdict
 from tgi_bench.report.words import (
     NOT_KNOWN,
     UNDEFINED,
@@ -58,6 +58,7 @@ def per_shard(run: Run, num_shard: int) -> str:
     sections = (
         f"# {run.plan.experiment}: {model(run)} on {where}\n",
         f"{origin_line(run)} Verdict of the whole run: {run.verdict.word} (see below).\n",
+        client_unfit(run),
         commands(run, records),
         f"# {_arguments_title(records)}\n\n{arguments(run, records)}",
         f"# Experiment Generation Arguments\n\n{_parameters(run, records, trials, batches)}",

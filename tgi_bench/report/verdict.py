@@ -71,6 +71,17 @@ def _listed(definitions: Sequence[tuple[str, str]]) -> str:
     return "".join(f"- **{term}**: {text}.\n" for term, text in definitions)
 
 
+def client_unfit(run: Run) -> str:
+    """A sentence where a check of the client failed; empty elsewhere."""
+    bad = [check.name for check in run.verdict.checks if check.of_client and not check.passed]
+    if not bad:
+        return ""
+    return (
+        f"**The client was not fit to measure this** (failed: {'; '.join(bad)}): the figures "
+        "below, and whatever else failed, may be its doing.\n"
+    )
+
+
 def verdict(run: Run) -> str:
     """VALID or INVALID: failed checks with their remedies first, then passed, then unmade ones."""
     failed = [c for c in run.verdict.checks if not c.passed]

@@ -259,6 +259,7 @@ class Sweep:
             self._run_stage(prepared, ask, recording, self._listener(trial, recording, server))
             return
         # Both need numpy, whose import a sweep of batches need not wait for.
+        from tgi_bench.analysis.certainty import certainly
         from tgi_bench.analysis.load_run import Found
         from tgi_bench.analysis.load_summary import summarise_stage
         from tgi_bench.analysis.search import Probe, met, next_probe
@@ -279,7 +280,8 @@ class Sweep:
             listener = replace(self._listener(step, recording, server), record=keep)
             stage = self._run_stage(replace(prepared, trial=step), ask, recording, listener)
             _require_alive(recording, server)
-            probes.append(Probe(value, met(trial, summarise_stage(trial, stage, seen))))
+            summary = summarise_stage(trial, stage, seen)
+            probes.append(Probe(value, met(trial, summary), certainly(trial, summary)))
 
     def _listener(
         self, trial: LoadTrial, recording: LoadRecording, server: RunningServer

@@ -544,6 +544,16 @@ def finding(verdict: Verdict, name: str) -> str:
     return found
 
 
+def test_a_search_that_contradicts_itself() -> None:
+    agreeing = check("search's steps", (searched(Found(8, 8, 9, True)),))
+    assert agreeing.passed
+    found = check("search's steps", (searched(Found(8, 8, 9, True, contradiction=(8.0, 9.0))),))
+    assert not found.passed
+    assert "find-max_concurrency (8 surely missed an SLO, 9 surely met all)" in found.finding
+    assert "load.find" in found.remedy
+    assert check("search's steps", (searched(None),)).passed
+
+
 SERVER = deployment(2)
 BATCH = trial(SERVER, 4)
 BOTH = replace(plan((SERVER,), (BATCH,)), load_trials=(CLOSED,))

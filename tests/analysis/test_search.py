@@ -123,6 +123,48 @@ def test_a_majority_is_tried_for_and_no_more() -> None:
     assert next_probe(two, [Probe(8, True)] * 2 + [Probe(8, False)] * 9) == 16
 
 
+def test_the_brackets_values_and_the_intervals_ends_are_tried_as_often_as_repeats_says() -> None:
+    """16 missed at once and 12 is a bracket's end: both are tried again, on other seeds; so is 4,
+    the highest value that was surely met."""
+    find = replace(STREAMS, repeats=2, start=4, tolerance=0.4)
+    clear = {4: True, 8: None, 16: False, 12: None}
+    tried: list[Probe] = []
+    while not isinstance(value := next_probe(find, tried), Found):
+        tried.append(Probe(value, value <= 8, clear[int(value)]))
+    assert [probe.value for probe in tried] == [4, 4, 8, 8, 16, 12, 12, 16]
+    assert value == Found(8, 8, 12, True)
+    so_far = found_so_far(find, tried)
+    assert (so_far.sure_low, so_far.sure_high, so_far.missed_in) == (4, 16, (2, 2))
+
+
+def test_an_end_that_another_try_does_not_confirm_moves_out() -> None:
+    """The second try of 16 is not clear: the interval has no upper end but 32."""
+    find = replace(STREAMS, repeats=2, start=8, tolerance=0.5)
+    tried = [Probe(8, True, True)] * 2 + [Probe(16, True)] * 2 + [Probe(32, False, False)]
+    assert next_probe(find, tried) == 32
+    assert next_probe(find, [*tried, Probe(32, False, None)]) == Found(16, 16, 32, True)
+    unclear = found_so_far(find, [*tried, Probe(32, False, None)])
+    assert (unclear.sure_low, unclear.sure_high) == (8, None)
+
+
+@pytest.mark.parametrize(
+    ("probes", "contradiction"),
+    [
+        ([(8, True), (16, None), (32, False)], None),
+        ([(8, True), (8, None), (9, False)], None),
+        ([(8, True), (8, False), (9, None)], None),  # one of two may be chance
+        ([(8, False), (9, True)], (8, 9)),
+        ([(4, False), (8, False), (9, True), (16, True), (32, False)], (4, 16)),
+        ([], None),
+    ],
+)
+def test_steps_that_cannot_both_be_right(
+    probes: list[tuple[float, bool | None]], contradiction: tuple[float, float] | None
+) -> None:
+    seen = [Probe(value, sure is not False, sure) for value, sure in probes]
+    assert found_so_far(STREAMS, seen).contradiction == contradiction
+
+
 def test_probes_of_other_values_are_left_alone() -> None:
     assert next_probe(STREAMS, [Probe(7, False), Probe(8, True)]) == 16
 

@@ -216,10 +216,20 @@ def test_what_a_search_found(found: Found | None, says: str) -> None:
             "confidence_interval": {"low": found.sure_low, "high": found.sure_high},
             "met_in": {"repeats": found.met_in[0], "tried": found.met_in[1]},
             "missed_in": {"repeats": found.missed_in[0], "tried": found.missed_in[1]},
+            "contradiction": None,
         }
     )
     lowest = found is None or found.value is None
     assert ("#### Latency of the lowest" in pages["num_shard-1.md"]) is lowest
+
+
+def test_steps_that_contradict_each_other_are_said_with_the_answer() -> None:
+    found = Found(8.0, 8.0, 9.0, True, contradiction=(8.0, 9.0))
+    run = _of_one(replace(search(SERVER), found=found))
+    says = "one at 8 requests/s missed an SLO by more than chance, one at 9 requests/s met every"
+    assert f"The steps contradict each other: {says}" in documents(run)["report.md"]
+    said = json.loads(as_json(run))["loads"][0]["search"]["contradiction"]
+    assert said == {"missed": 8.0, "met": 9.0}
 
 
 def test_a_concurrency_is_exact() -> None:

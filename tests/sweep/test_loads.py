@@ -284,6 +284,26 @@ def test_a_search(
         assert refused == {5, 6, 8}
 
 
+def test_repeats_of_a_step_send_at_other_times(tool: Tool) -> None:
+    find = {"max_rate": {"start": 40, "lowest": 40, "highest": 41, "tolerance": "5%"}}
+    load = {"find": find, "slo": {"ttft_p50": "10s"}, "duration": "1s", "warmup": "0s"}
+    done = tool.sweep(write(tool.folder, load))
+    assert done.returncode in ENDED, done.stdout + done.stderr
+    run_dir = only_run(tool.results, "loads")
+    trial_id = "default/load-find-max_rate"
+    began = {stage.index: stage.began_ns for stage in stages(run_dir, trial_id)}
+    sends = [
+        [
+            one.intended_ns - began[index]
+            for one in requests(run_dir, trial_id)
+            if one.stage == index
+        ]
+        for index in began
+    ]
+    assert [stage.repeat for stage in stages(run_dir, trial_id)] == [0, 1, 0, 1]
+    assert sends[0][:10] != sends[1][:10]
+
+
 def test_a_load_that_no_request_of_which_is_answered(tool: Tool) -> None:
     with FaultyServer() as server:
         server.behaviour("internal_error")

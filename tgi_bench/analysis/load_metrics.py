@@ -138,7 +138,9 @@ LOAD_DEFINITIONS: tuple[tuple[str, str], ...] = (
         "few requests for a percentile, its highest sample stands in its place. Its 95 % "
         "confidence interval goes from the highest value tried at which the whole interval of "
         "every SLO's figure met the SLO to the lowest at which the whole interval of one missed "
-        "it, in every repeat; of success it is Wilson's interval of a share",
+        "it, in every repeat; those values, and the bracket's two, are tried as often as repeats "
+        "says, each time with other prompts and arrivals. Of success it is Wilson's interval of a "
+        "share",
     ),
     ("partial", "figures of a load that was cut off: of what was measured until then"),
     (

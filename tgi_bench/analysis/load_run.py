@@ -240,6 +240,8 @@ class Found:
     the whole interval of one missed it in every repeat; None where no value was as clear.
     met_in, missed_in: of the tries at value those that met the SLOs, and of the tries at high
     those that did not, each with the number of tries.
+    contradiction: a value at which the whole interval of an SLO's figure missed its limit in a
+    try, and a higher one at which every whole interval met it; None where no two tries say so.
     """
 
     value: float | None
@@ -250,6 +252,7 @@ class Found:
     sure_high: float | None = None
     met_in: tuple[int, int] = (0, 0)
     missed_in: tuple[int, int] = (0, 0)
+    contradiction: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)

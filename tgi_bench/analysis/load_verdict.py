@@ -63,7 +63,7 @@ def load_checks(
         apply(ANSWERED, rows),
         *(apply(rule, taken) for rule in (*of_load, *LENGTH_RULES, *of_answers, *ANSWER_RULES)),
         *client_checks(deciding(rows), floors),
-        *([_searches(searches)] if searches else []),
+        *([_searches(searches), _contradictions(searches)] if searches else []),
     )
 
 
@@ -238,6 +238,28 @@ def _searches(loads: Sequence[LoadSummary]) -> Check:
         )
         return failed(name, listed([f"{b.name} ({b.text})" for b in bad]), remedy, tuple(bad))
     return passed(name, f"bracketed in {len(loads)}")
+
+
+def _contradictions(loads: Sequence[LoadSummary]) -> Check:
+    name = "a search's steps agree"
+    bad = [
+        Failing(
+            load.trial.trial_id,
+            load.trial.trial_id,
+            load.trial.deployment_id,
+            f"{missed:g} surely missed an SLO, {met:g} surely met all",
+        )
+        for load in loads
+        if load.found is not None and load.found.contradiction is not None
+        for missed, met in (load.found.contradiction,)
+    ]
+    if bad:
+        remedy = (
+            "see what else the server or its machine did between the steps, then search again with "
+            "a longer load.duration and more repeats in load.find"
+        )
+        return failed(name, listed([f"{b.name} ({b.text})" for b in bad]), remedy, tuple(bad))
+    return passed(name, f"no two tries of {len(loads)} contradict each other")
 
 
 ANSWERED = Rule(

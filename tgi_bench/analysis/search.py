@@ -35,6 +35,9 @@ def next_probe(find: Find, probes: Sequence[Probe]) -> float | Found:
     whole numbers for a concurrency, until it is no wider than tolerance x its upper end. Each
     value is tried until a majority of `repeats` is certain, never more often; a tie is not met.
     Probes of values that the search does not come by are left alone.
+
+    Then the bracket's two values, and those that the interval ends at, are tried until each has
+    been so `repeats` times: other prompts and arrivals may say otherwise of them.
     """
     low: float | None = None
     high: float | None = None
@@ -46,8 +49,17 @@ def next_probe(find: Find, probes: Sequence[Probe]) -> float | Found:
         low, high = (value, high) if met else (low, value)
         following = _following(find, low, high)
         if following is None:
-            return Found(low, low, high, True)
+            again = _too_few(find, probes, (low, high, *_sure(probes)))
+            return Found(low, low, high, True) if again is None else again
         value = following
+
+
+def _too_few(find: Find, probes: Sequence[Probe], values: Sequence[float | None]) -> float | None:
+    """The first of them that was tried less often than `repeats`; None where none was."""
+    for value in values:
+        if value is not None and sum(p.value == value for p in probes) < find.repeats:
+            return value
+    return None
 
 
 def found_so_far(find: Find, probes: Sequence[Probe]) -> Found:
@@ -60,6 +72,7 @@ def found_so_far(find: Find, probes: Sequence[Probe]) -> Found:
         sure_high=high,
         met_in=_how_often(probes, found.value, met=True),
         missed_in=_how_often(probes, found.high, met=False),
+        contradiction=_contradiction(probes),
     )
 
 
@@ -87,6 +100,14 @@ def _sure(probes: Sequence[Probe]) -> tuple[float | None, float | None]:
     low = max((v for v in good if v < min(bad, default=math.inf)), default=None)
     high = min((v for v in bad if v > max(good, default=-math.inf)), default=None)
     return low, high
+
+
+def _contradiction(probes: Sequence[Probe]) -> tuple[float, float] | None:
+    """A value at which a try was surely missed, and a higher one at which a try was surely met; of
+    several the furthest apart. Two tries at one value near the true one may do so by chance."""
+    missed = min((p.value for p in probes if p.sure is False), default=None)
+    met = max((p.value for p in probes if p.sure is True), default=None)
+    return (missed, met) if missed is not None and met is not None and missed < met else None
 
 
 def _how_often(probes: Sequence[Probe], value: float | None, met: bool) -> tuple[int, int]:

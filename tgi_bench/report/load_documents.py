@@ -194,6 +194,8 @@ def _search(found: Found | None) -> Json:
         "confidence_interval": {"low": found.sure_low, "high": found.sure_high},
         "met_in": dict(zip(("repeats", "tried"), found.met_in, strict=True)),
         "missed_in": dict(zip(("repeats", "tried"), found.missed_in, strict=True)),
+        "contradiction": found.contradiction
+        and dict(zip(("missed", "met"), found.contradiction, strict=True)),
     }
 
 

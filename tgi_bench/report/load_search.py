@@ -104,6 +104,7 @@ def answer(load: LoadSummary, find: Find) -> str:
     if found is None or (found.value is None and found.high is None):
         return f"**No answer**: no {one} was tried to its end."
     text = f"{_found(load, found, find, unit)} {_interval(found, one, unit)}"
+    text += _contradiction(found, unit)
     return text if found.done else f"{text} The search was cut off: this is what it knew then."
 
 
@@ -126,6 +127,17 @@ def _found(load: LoadSummary, found: Found, find: Find, unit: str) -> str:
         return f"{text}; {high}, {following}, did not{_times(found.missed_in)}."
     bound = "it is the highest allowed" if found.value >= find.highest else "none higher was tried"
     return f"{text}; {bound}, so the true one may be higher."
+
+
+def _contradiction(found: Found, unit: str) -> str:
+    """Where two steps cannot both be right; empty where none are so."""
+    if found.contradiction is None:
+        return ""
+    missed, met = map(words.plain, found.contradiction)
+    return (
+        f" The steps contradict each other: one at {missed}{unit} missed an SLO by more than "
+        f"chance, one at {met}{unit} met every one by more than chance."
+    )
 
 
 def _next_whole(find: Find, found: Found) -> bool:

@@ -13,6 +13,7 @@ from tgi_bench.analysis.load_run import (
     Found,
     LoadDistribution,
     LoadSummary,
+    Moved,
     Part,
     Reopening,
     Shift,
@@ -80,6 +81,11 @@ def client(**changes: object) -> Callable[[StageSummary], StageSummary]:
         return replace(stage, stage=replace(stage.stage, client=facts))
 
     return change
+
+
+def busy(stage: StageSummary) -> StageSummary:
+    """A worker took 60 % of a core."""
+    return client(worker_cpu_ns=(S, 6 * S))(stage)
 
 
 def fields(**changes: object) -> Callable[[StageSummary], StageSummary]:
@@ -217,20 +223,56 @@ class Case:
 
 
 ASKED_UNTIL = replace(CLOSED, extent=replace(CLOSED.extent, until=Until("ttft_p50", 0.02)))
+MOVED = Moved("ttft_p99", 0.011)
 P999 = replace(CLOSED, slos=(Slo("ttft_p999", S),))
 POISSON = replace(OPEN, arrivals=OpenLoop(10.0, (), Process.POISSON, 1.0, 0))
 
 CASES = [
     Case("has answers", fields(), fields(requests=0), "load.duration"),
     Case("has answers", fields(), fields(e2e=None), "load.duration"),
-    Case("concurrency", fields(concurrency=7.6), fields(concurrency=7.5), "load.workers"),
+    Case("concurrency", fields(concurrency=7.6), fields(concurrency=7.5), "workers idle (10%"),
     Case("concurrency", refused(7.6), refused(7.5), "lower load.concurrency"),
-    Case("schedule", sent(10.19, 10.0), sent(10.21, 10.0), "load.workers", OPEN),
-    Case("schedule", sent(9.81, 10.0), sent(9.79, 10.0), "load.workers", OPEN),
+    Case(
+        "concurrency",
+        fields(concurrency=7.6),
+        lambda stage: replace(busy(stage), concurrency=7.5),
+        "raise load.workers",
+    ),
+    Case(
+        "concurrency",
+        fields(concurrency=7.6),
+        fields(concurrency=7.5, e2e=spread(2 * S, 0.1)),
+        "load.duration",
+    ),
+    Case("schedule", sent(10.19, 10.0), sent(10.21, 10.0), "client's machine", OPEN),
+    Case("schedule", sent(9.81, 10.0), sent(9.79, 10.0), "client's machine", OPEN),
     # what a Poisson process drew is what is to be sent
-    Case("schedule", sent(8.0, 8.0), sent(8.0, 8.2), "load.workers", POISSON),
+    Case("schedule", sent(8.0, 8.0), sent(8.0, 8.2), "client's machine", POISSON),
     # 100 sends of it: 4 standard deviations are 40 %
     Case("schedule", sent(6.1, 6.1), sent(5.9, 5.9), "load.duration", POISSON),
+    Case(
+        "schedule",
+        sent(10.0, 10.0),
+        fields(rate_per_s=9.0, scheduled_per_s=10.0, dropped=10),
+        "load.max_in_flight",
+        OPEN,
+    ),
+    Case(
+        "send on time",
+        fields(send_lag=lag(MS, 9 * MS)),
+        lambda stage: replace(busy(stage), send_lag=lag(2 * MS, 9 * MS), lag_moves=MOVED),
+        "raise load.workers",
+        OPEN,
+    ),
+    Case(
+        "send on time",
+        fields(send_lag=lag(MS, 9 * MS)),
+        lambda stage: replace(
+            client(parent_cpu_ns=7 * S)(stage), send_lag=lag(2 * MS, 9 * MS), lag_moves=MOVED
+        ),
+        "the process that makes the requests",
+        OPEN,
+    ),
     Case("dropped", fields(dropped=0), fields(dropped=1), "load.max_in_flight"),
     Case("failed", outcomes(ok=200), outcomes(ok=199, timeout=1), "load.request_timeout"),
     Case(
@@ -313,22 +355,36 @@ CASES = [
     Case(
         "send on time",
         fields(send_lag=lag(MS, 9 * MS)),
-        fields(send_lag=lag(MS + 1, 9 * MS)),
-        "load.workers",
+        fields(send_lag=lag(MS + 1, 9 * MS), lag_moves=MOVED),
+        "client's machine",
         OPEN,
     ),
     Case(
         "send on time",
         fields(send_lag=lag(0.5 * MS, S), ttft=spread(5 * MS, 0.1)),
-        fields(send_lag=lag(0.51 * MS, S), ttft=spread(5 * MS, 0.1)),
-        "load.workers",
+        fields(send_lag=lag(0.51 * MS, S), ttft=spread(5 * MS, 0.1), lag_moves=MOVED),
+        "client's machine",
         OPEN,
     ),
     Case(
         "send on time",
         fields(send_lag=lag(None, MS)),
-        fields(send_lag=lag(None, 1.1 * MS)),
-        "load.workers",
+        fields(send_lag=lag(None, 1.1 * MS), lag_moves=MOVED),
+        "client's machine",
+        OPEN,
+    ),
+    Case(
+        "send on time",
+        fields(send_lag=lag(9 * MS, 9 * MS), lag_moves=Moved("e2e_mean", 0.01)),
+        fields(send_lag=lag(9 * MS, 9 * MS), lag_moves=Moved("e2e_mean", 0.011)),
+        "client's machine",
+        OPEN,
+    ),
+    Case(
+        "send on time",
+        fields(send_lag=lag(MS, 9 * MS), lag_moves=None),
+        fields(send_lag=lag(MS + 1, 9 * MS), lag_moves=None),
+        "client's machine",
         OPEN,
     ),
     Case(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tgi_bench.analysis.held_back import HELD_BACK, QUICKACK, held_ns
-from tgi_bench.analysis.load_metrics import closed_loop
+from tgi_bench.analysis.load_metrics import closed_loop, split_metric
 from tgi_bench.analysis.load_rows import LoadRow, time_text
 from tgi_bench.analysis.load_run import LoadDistribution
 from tgi_bench.analysis.rules import Check, Rule, Seen, apply
@@ -15,12 +15,14 @@ from tgi_bench.plan.load_trial import OTHER_CPU
 MOST_LAG_NS = 1_000_000
 MOST_LAG_SHARE = 0.10
 """Of the median TTFT: TTFT is counted from the intended time, so a lag is part of it."""
+MOST_MOVED = 0.01
+"""Of a figure: what is less is less than what other causes move it by."""
 MOST_CPU = 0.80
 """Of one core. A process nearer to it than that makes events wait at times."""
+IDLE_CPU = 0.50
+"""Of one core: a process with less to do was not what others waited for."""
 MOST_REOPENED = 0.01
 """Of the requests: with more, p99 of TTFT has connections being opened in it."""
-MOST_MOVED = 0.01
-"""Of a percentile of TTFT: what lies below is less than what other causes move it by."""
 MOST_CLOCK_STEP_NS = 1_000_000
 MOST_SHARED = 0.05
 """Of the events: those that share a read have one arrival, and gaps of 0 between them."""
@@ -47,7 +49,8 @@ def client_checks(rows: Sequence[LoadRow], floors: Sequence[ClientFloor]) -> tup
 
 
 def _send_lag(row: LoadRow) -> Seen | None:
-    """p99 (the highest below 100 requests) against 1 ms, or a share of the median TTFT or E2E."""
+    """p99 (the highest below 100 requests) against 1 ms, or a share of the median TTFT or E2E; bad
+    where it is more, and where it is more than MOST_MOVED of some figure that is printed."""
     lag, first = row.stage.send_lag, row.stage.ttft or row.stage.e2e
     # Of conversations it is of the sends that had a time alone.
     if lag is None or (closed_loop(row.load.trial) and row.load.trial.workload.turns is None):
@@ -57,20 +60,53 @@ def _send_lag(row: LoadRow) -> Seen | None:
         most = min(most, MOST_LAG_SHARE * first.p50.value)
     value, name = (lag.highest, "highest") if lag.p99 is None else (lag.p99.value, "p99")
     text = f"{name} send lag {time_text(value)}, limit {time_text(most)}"
+    moved = row.stage.lag_moves
+    if moved is not None:
+        metric, statistic = split_metric(moved.figure)
+        text += f"; of {metric.upper()} {statistic} it is {moved.share:.1%}, of others less"
     others = dict(row.stage.stage.details).get(OTHER_CPU)
     if others is not None:
         text += f"; other programs took {others}"
-    return Seen(value > most, value, text)
+    bad = value > most and (moved is None or moved.share > MOST_MOVED)
+    return Seen(bad, value, text, late_remedy(row))
 
 
-def _cpu(row: LoadRow) -> Seen | None:
+def late_remedy(row: LoadRow) -> str:
+    """What mends requests that waited in the client, by who was busy meanwhile; "" where that is
+    not known."""
+    shares = cpu_shares(row)
+    if shares is None:
+        return ""
+    worker, parent = shares
+    if worker > IDLE_CPU:
+        return "raise load.workers, or ask for a lower load.rate or load.concurrency"
+    if parent > IDLE_CPU:
+        return (
+            "lower load.rate or load.concurrency, or make prompts shorter: the process that makes "
+            "the requests was the busy one, and more workers would wait for it too"
+        )
+    return (
+        f"leave fewer processes on the client's machine, or give it more cores: the load's workers "
+        f"were idle ({worker:.0%} of a core), so that more of them would be late too"
+    )
+
+
+def cpu_shares(row: LoadRow) -> tuple[float, float] | None:
+    """Of a core: the busiest worker's, and the parent's; None where no stage lasted."""
     client = row.stage.client
     if client.wall_ns <= 0:
         return None
     worker = max(client.worker_cpu_ns, default=0) / client.wall_ns
-    parent = client.parent_cpu_ns / client.wall_ns
-    busiest = max(worker, parent)
-    return Seen(busiest > MOST_CPU, busiest, f"worker {worker:.0%}, parent {parent:.0%}")
+    return worker, client.parent_cpu_ns / client.wall_ns
+
+
+def _cpu(row: LoadRow) -> Seen | None:
+    shares = cpu_shares(row)
+    if shares is None:
+        return None
+    worker, parent = shares
+    text = f"worker {worker:.0%}, parent {parent:.0%}"
+    return Seen(max(shares) > MOST_CPU, max(shares), text)
 
 
 def _reopened(row: LoadRow) -> Seen | None:

@@ -145,6 +145,14 @@ class Silences:
 
 
 @dataclass(frozen=True, slots=True)
+class Moved:
+    """A figure, "ttft_p99", and the share of it that something is which is not the server's."""
+
+    figure: str
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
 class Steadiness:
     """How alike the parts of a window are. begin, silences: None where too few tokens tell it."""
 
@@ -177,6 +185,7 @@ class StageSummary:
     reopening: None where every request found a connection open.
     itl_unmeasurable: mean tokens of an event where these are too many for an ITL, which is then
         None; None where it can be measured.
+    lag_moves: the figure that send lag is the largest share of; None where none was sent.
     """
 
     stage: LoadStage
@@ -210,6 +219,7 @@ class StageSummary:
     reopening: Reopening | None = None
     itl_unmeasurable: float | None = None
     steadiness: Steadiness = Steadiness()
+    lag_moves: Moved | None = None
 
     @property
     def drift(self) -> float | None:

@@ -18,6 +18,7 @@ from tgi_bench.analysis.load_metrics import (
 )
 from tgi_bench.analysis.load_run import Found, LoadDistribution, LoadSummary, StageSummary, Window
 from tgi_bench.analysis.load_slo import check_slos
+from tgi_bench.analysis.moved import moved_by_lag
 from tgi_bench.analysis.reopening import reopening
 from tgi_bench.analysis.search import Probe, found_so_far, met
 from tgi_bench.analysis.steadiness import steadiness
@@ -98,6 +99,7 @@ def summarise_stage(trial: LoadTrial, stage: LoadStage, requests: Requests) -> S
         reopening=reopening(answered, trial.stream),
         itl_unmeasurable=unmeasurable,
         steadiness=steadiness(window, answered, requests),
+        lag_moves=moved_by_lag(answered, trial.stream),
     )
 
 

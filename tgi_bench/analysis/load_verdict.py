@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from tgi_bench.analysis.answer_checks import ANSWER_RULES, LENGTH_RULES
-from tgi_bench.analysis.client_checks import client_checks
+from tgi_bench.analysis.client_checks import IDLE_CPU, client_checks, cpu_shares, late_remedy
 from tgi_bench.analysis.deciding import accepted, deciding
 from tgi_bench.analysis.load_metrics import (
     LEAST_REQUESTS,
@@ -34,6 +34,8 @@ LEAST_CORRELATION = 0.2
 QUIET_CONCURRENCY = 2.0
 """Up to so many in flight a first token waits for its own prompt more than for other requests."""
 MOST_HALF_WIDTH = 0.20
+LEAST_ROUNDS = 10
+"""Median E2E that a closed loop's window lasts, for its ends not to matter."""
 UNTIL_SLACK = 1.25
 _REFUSED = (
     "lower load.concurrency, or let the server take more at once (TGI: --max-concurrent-requests): "
@@ -43,6 +45,8 @@ ITL_REMEDY = (
     "decide by event_gap or tpot instead of itl, or have the server send an event for each token "
     "(vLLM: --stream-interval 1)"
 )
+_IN_FLIGHT = "raise load.max_in_flight, at which requests were dropped, or lower load.rate"
+_FEW_SENDS = "raise load.duration: so few requests are drawn far from their mean"
 _SHARED_ON_PURPOSE = (FileKind.MOONCAKE, FileKind.SHAREGPT)
 
 
@@ -85,11 +89,29 @@ def _concurrency(row: LoadRow) -> Seen | None:
     if not asked or held is None or (turns is not None and turns.think_ns > 0):
         return None
     text, waits = f"{held:.4g} of {asked}", row.stage.stage.conditions.waits
-    remedy = ""
+    remedy = _waiting_remedy(row)
     if waits.count:  # who waits is in no flight
         text += f"; it {waits_text(waits)}"
         remedy = _REFUSED
     return Seen(held < LEAST_CONCURRENCY * asked, -held / asked, text, remedy)
+
+
+def _waiting_remedy(row: LoadRow) -> str:
+    """What mends a closed loop with fewer in flight than asked; "" where it is not known."""
+    e2e, window = row.stage.e2e, row.stage.window
+    if e2e is not None and window.end_ns - window.begin_ns < LEAST_ROUNDS * e2e.p50.value:
+        return (
+            f"raise load.duration, which is less than {LEAST_ROUNDS} times the median E2E: its "
+            "ends, where fewer are in flight, are too much of it"
+        )
+    shares = cpu_shares(row)
+    if shares is not None and max(shares) <= IDLE_CPU:
+        return (
+            f"see what requests waited for, with the load's workers idle ({shares[0]:.0%} of a "
+            "core): connections that were opened again, a server that admits fewer (the report "
+            "says both), or other programs on the client's machine"
+        )
+    return late_remedy(row)
 
 
 def _rate(row: LoadRow) -> Seen | None:
@@ -101,14 +123,16 @@ def _rate(row: LoadRow) -> Seen | None:
     if not scheduled or sent is None or seconds <= 0:
         return None
     off = abs(sent - scheduled) / scheduled
+    remedy = _IN_FLIGHT if row.stage.dropped else late_remedy(row)
     most = max(MOST_RATE_OFF, 1 / (scheduled * seconds))  # one more or less at the window's ends
     text = f"{sent:.4g}/s sent of {scheduled:.4g}/s scheduled, limit {most:.1%}"
     if asked:
         chance = _RATE_DEVIATIONS * _gap_deviation(row) / math.sqrt(asked * seconds)
         drawn, allowed = abs(scheduled - asked) / asked, max(chance, 1 / (asked * seconds))
         if drawn > max(MOST_RATE_OFF, allowed):
-            return Seen(True, drawn, f"{scheduled:.4g}/s scheduled where {asked:g}/s was asked")
-    return Seen(off > most, off, text)
+            text = f"{scheduled:.4g}/s scheduled where {asked:g}/s was asked"
+            return Seen(True, drawn, text, _FEW_SENDS)
+    return Seen(off > most, off, text, remedy)
 
 
 def _gap_deviation(row: LoadRow) -> float:
@@ -272,7 +296,7 @@ CONCURRENCY = Rule(
     f"closed loops held {LEAST_CONCURRENCY:.0%} of the asked concurrency",
     _concurrency,
     "no closed loop without think time was run",
-    "raise load.workers and load.max_in_flight, and load.duration where it is short against E2E",
+    "raise load.workers, and load.duration where it is short against E2E",
 )
 RATE = Rule(
     f"open loops sent within {MOST_RATE_OFF:.0%} of what their schedule asked",

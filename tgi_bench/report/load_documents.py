@@ -224,6 +224,7 @@ def _stage(trial: LoadTrial, summary: StageSummary) -> dict[str, Json]:
         "latency": {metric: _distribution(found) for metric, found in metrics(summary)},
         "throughput": _throughput(summary),
         "late": summary.late,
+        "lag_moves": None if summary.lag_moves is None else asdict(summary.lag_moves),
         "dropped": summary.dropped,
         "events": summary.events,
         "shared_reads": summary.shared_reads,

@@ -28,7 +28,7 @@ ARROWS: dict[str, frozenset[str]] = {
     "launch": frozenset({"plan"}),
     "drive": frozenset({"plan", "wire", "torch_engine"}),
     "record": frozenset({"plan"}),
-    "analysis": frozenset({"plan"}),
+    "analysis": frozenset({"plan", "estimate"}),
     "report": frozenset({"analysis", "plan", "estimate"}),
     "server": frozenset({"wire", "estimate", "torch_engine"}),
     "sweep": frozenset({"launch", "drive", "record", "plan", "analysis"}),

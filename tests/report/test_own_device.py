@@ -9,13 +9,13 @@ import pytest
 
 from tests.report.example import simulated_run
 from tests.report.test_telemetry import ONE, cells, gpus, seen
+from tgi_bench.analysis.devices import Device, NoDevice, device_of
 from tgi_bench.analysis.run import DeploymentRecord, Origin, Run
+from tgi_bench.analysis.setups import planned_setup, stack_name
 from tgi_bench.errors import InputError
 from tgi_bench.plan.plan import TransformersOptions
 from tgi_bench.report.documents import documents
-from tgi_bench.report.estimated_devices import Device, NoDevice, device_of
 from tgi_bench.report.estimated_measured import measured
-from tgi_bench.report.estimated_setups import planned_setup, stack_name
 from tgi_bench.report.telemetry_section import devices_section
 
 H100 = "NVIDIA H100 80GB HBM3, 535.104.05, 81559 MiB"

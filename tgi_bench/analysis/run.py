@@ -14,6 +14,10 @@ from tgi_bench.load_observation import ClientFloor
 from tgi_bench.observation import PublishedEntry, ServerFacts, TrialEnd
 from tgi_bench.plan.plan import BatchTrial, Deployment, Plan
 
+CORRECTED = "Corrected: "
+DOUBTFUL = "Doubtful: "
+"""Begin names in an imported run's environment: a slip that was mended, or that cannot be."""
+
 
 class Origin(StrEnum):
     """Where a run's figures come from."""

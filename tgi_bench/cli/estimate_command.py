@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tgi_bench.analysis.stacks import none_published, provenance, stack_of, tgi_stack
 from tgi_bench.cli.calibration_choice import Choose, chooser, model_of
 from tgi_bench.errors import InputError
 from tgi_bench.estimate.accelerator import accelerator
@@ -29,7 +30,6 @@ from tgi_bench.report.estimated_answer import (
     tables,
 )
 from tgi_bench.report.estimated_figures import Sizes, estimates
-from tgi_bench.report.estimated_stack import none_published, provenance, stack_of, tgi_stack
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -177,7 +177,7 @@ def _newest() -> str:
 
 def _experiment(request: Request) -> tuple[list[Configuration], list[str]]:
     """The batches of an experiment, as `plan` estimates them."""
-    from tgi_bench.report.estimated_setups import planned_setup
+    from tgi_bench.analysis.setups import planned_setup
 
     _, plan = request.load()
     if not plan.trials:

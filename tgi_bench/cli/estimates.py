@@ -76,7 +76,7 @@ def setup_of(deployment: Deployment) -> Setup:
 
     InputError for an unknown model, accelerator or calibration.
     """
-    from tgi_bench.report.estimated_setups import planned_setup
+    from tgi_bench.analysis.setups import planned_setup
 
     return planned_setup(deployment).setup
 
@@ -87,8 +87,8 @@ def calibration_of(deployment: Deployment) -> Calibration | None:
     None where there is none, and for an embedded server that is to compute without.
     InputError for an unknown one, or a file that cannot be read.
     """
+    from tgi_bench.analysis.setups import stack_name
     from tgi_bench.cli.calibration_choice import chooser
-    from tgi_bench.report.estimated_setups import stack_name
 
     word = None
     if deployment.launcher is LauncherKind.EMBEDDED:
@@ -187,8 +187,8 @@ def estimates(plan: Plan) -> dict[str, TrialEstimate]:
 
 def calibration_sentences(plan: Plan) -> tuple[str, ...]:
     """Where the calibrated figures come from, and where constants are another stack's."""
-    from tgi_bench.report.estimated_setups import stack_name
-    from tgi_bench.report.estimated_stack import provenance
+    from tgi_bench.analysis.setups import stack_name
+    from tgi_bench.analysis.stacks import provenance
 
     sentences: dict[str, None] = {}
     for deployment in plan.deployments:

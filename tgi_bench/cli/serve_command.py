@@ -7,6 +7,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tgi_bench.analysis.stacks import tgi_stack
 from tgi_bench.cli.engine_options import EngineOptions
 from tgi_bench.errors import InputError
 from tgi_bench.estimate.accelerator import accelerator
@@ -23,7 +24,6 @@ from tgi_bench.plan.launcher_args import (
     parse_version,
     unknown_behaviour,
 )
-from tgi_bench.report.estimated_stack import tgi_stack
 from tgi_bench.server.config import EngineConfig, RouterLimits, ServerConfig
 from tgi_bench.torch_engine.architecture import named_positions
 from tgi_bench.torch_engine.config_file import config_positions

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from statistics import mean, median
 
 from tgi_bench.analysis.run import Run
+from tgi_bench.analysis.stacks import none_published, provenance
 from tgi_bench.report.estimated_answer import milliseconds, percent
 from tgi_bench.report.estimated_compare import Compared, Comparisons, Said, comparisons
-from tgi_bench.report.estimated_stack import none_published, provenance
 from tgi_bench.report.import_grid import OUR_ESTIMATES
 from tgi_bench.report.rst_table import escaped, grid, heading
 from tgi_bench.report.table import Table, markdown

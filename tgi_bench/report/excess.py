@@ -9,13 +9,13 @@ from statistics import median
 
 from tgi_bench.analysis.run import Origin, Run, TrialSummary
 from tgi_bench.analysis.scaling import usable
+from tgi_bench.analysis.setups import planned_setup
 from tgi_bench.errors import InputError
 from tgi_bench.estimate.calibration import Calibration
 from tgi_bench.estimate.roofline import decode_time, prefill_time
 from tgi_bench.estimate.setup import Setup
 from tgi_bench.plan.plan import Deployment, Engine, LauncherKind
 from tgi_bench.report.estimated_compare import simulated_with
-from tgi_bench.report.estimated_setups import planned_setup
 
 CPU_CORES = "CPU cores"
 """The name in a run's environment of how many cores its client could use: "2 of 8"."""

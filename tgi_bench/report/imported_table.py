@@ -10,15 +10,13 @@ from enum import StrEnum
 from hashlib import sha256
 from pathlib import PurePath
 
+from tgi_bench.analysis.run import CORRECTED as CORRECTED
+from tgi_bench.analysis.run import DOUBTFUL as DOUBTFUL
 from tgi_bench.observation import Outcome, PublishedEntry, TrialEnd
 from tgi_bench.plan.plan import Plan
 
 LAYOUT = "Table layout"
 """The name in an imported run's environment of the layout that its table has."""
-
-CORRECTED = "Corrected: "
-DOUBTFUL = "Doubtful: "
-"""Begin names in an imported run's environment: a slip that was mended, or that cannot be."""
 
 
 class TableLayout(StrEnum):

@@ -8,11 +8,11 @@ from statistics import mean
 
 from tgi_bench.analysis.run import Origin, Run, StepFigures, TrialSummary
 from tgi_bench.analysis.scaling import has_figures
+from tgi_bench.analysis.stacks import provenance
 from tgi_bench.errors import InputError
 from tgi_bench.observation import Outcome
 from tgi_bench.report.estimated_compare import comparisons, simulated_with
 from tgi_bench.report.estimated_measured import simulated
-from tgi_bench.report.estimated_stack import provenance
 from tgi_bench.report.excess import excess_sentences
 from tgi_bench.report.table import Table, markdown
 from tgi_bench.report.torchcap_layout import relative_error

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+from tgi_bench.analysis.devices import row_of
 from tgi_bench.analysis.run import Origin, Run
+from tgi_bench.analysis.setups import planned_setup
 from tgi_bench.analysis.telemetry import DeviceFigures, TelemetrySummary
 from tgi_bench.device_observation import DeviceKind, Gauges
 from tgi_bench.errors import InputError
@@ -15,8 +17,6 @@ from tgi_bench.estimate.model import model_shape
 from tgi_bench.estimate.roofline import generate_time_s
 from tgi_bench.estimate.setup import Setup
 from tgi_bench.plan.plan import BatchTrial, Deployment
-from tgi_bench.report.estimated_devices import row_of
-from tgi_bench.report.estimated_setups import planned_setup
 from tgi_bench.report.table import Table, markdown
 from tgi_bench.report.words import UNDEFINED
 

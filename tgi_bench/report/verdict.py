@@ -13,12 +13,12 @@ from tgi_bench.analysis.metrics import (
 )
 from tgi_bench.analysis.rules import SHOWN, Check
 from tgi_bench.analysis.run import DeploymentRecord, Origin, Run
+from tgi_bench.analysis.stacks import provenance
 from tgi_bench.analysis.telemetry import TELEMETRY_DEFINITIONS
 from tgi_bench.analysis.verdict import CLIENT_SHARE
 from tgi_bench.observation import Outcome, ServerFacts
 from tgi_bench.plan.plan import LauncherKind, SimulatedOptions
 from tgi_bench.report.estimated_compare import SIMULATED_WITH, simulated_with
-from tgi_bench.report.estimated_stack import provenance
 from tgi_bench.report.excess import excess_sentences, ranks_and_cores
 from tgi_bench.report.table import Table, markdown
 from tgi_bench.report.words import NOT_KNOWN, UNDEFINED, known_version, said_model

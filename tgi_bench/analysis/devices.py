@@ -6,9 +6,8 @@ import json
 import re
 from dataclasses import dataclass
 
-from tgi_bench.analysis.run import DeploymentRecord, Origin, Run
+from tgi_bench.analysis.run import DOUBTFUL, DeploymentRecord, Origin, Run
 from tgi_bench.plan.plan import LauncherKind, TransformersOptions
-from tgi_bench.report.imported_table import DOUBTFUL
 
 _NAMES = (
     # What nvidia-smi says, the longer ones before those that they begin with.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tgi_bench.analysis.devices import row_of
 from tgi_bench.estimate.accelerator import accelerator_names
-from tgi_bench.report.estimated_devices import row_of
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def own_run(host: TransformersOptions, gpu: str = "", info: str = "") -> Run:
 
 def found(host: TransformersOptions, gpu: str, info: str = "") -> Device | NoDevice:
     run = own_run(host, gpu, info)
-    return device_of(run, run.deployments[0])
+    return device_of(run.environment, run.origin, run.deployments[0])
 
 
 def info(device_type: str) -> str:

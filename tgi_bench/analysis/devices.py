@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tgi_bench.analysis.run import DOUBTFUL, DeploymentRecord, Origin, Run
-from tgi_bench.plan.plan import LauncherKind, TransformersOptions
+from tgi_bench.analysis.run import DOUBTFUL, DeploymentRecord, Origin
+from tgi_bench.observation import ServerFacts
+from tgi_bench.plan.plan import ASSUMED_ACCELERATOR, LauncherKind, TransformersOptions
+
+Environment = Sequence[tuple[str, str]]
+"""Of a run: names and values."""
 
 _NAMES = (
     # What nvidia-smi says, the longer ones before those that they begin with.
@@ -42,11 +47,13 @@ class Device:
     """row: of the table of accelerators. source: how it is known, in words.
 
     visible_devices: GPUs that a server of num_shard 1 spread a padded model over; None: as planned.
+    named: False where nobody named it, and the one that experiments have by default was taken.
     """
 
     row: str
     source: str
     visible_devices: int | None = None
+    named: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +65,9 @@ class NoDevice:
 
 
 _UNNAMED = NoDevice("nothing names the accelerator")
+_SAID_CPU = NoDevice(
+    "the server says that it computes on a CPU, of which there is no estimate", False
+)
 _ON_CPU = NoDevice("the model ran on this machine's CPU, of which there is no estimate", False)
 
 
@@ -69,39 +79,55 @@ def row_of(text: str) -> str | None:
     return None
 
 
-def device_of(run: Run, record: DeploymentRecord) -> Device | NoDevice:
-    """The accelerator of one deployment, or why it is not known.
+def device_of(
+    environment: Environment, origin: Origin, record: DeploymentRecord
+) -> Device | NoDevice:
+    """The accelerator of one deployment of a run, or why it is not known.
 
     What the server's start or the client's machine says goes before what the experiment says.
     """
     host = record.deployment.host
     if isinstance(host, TransformersOptions):
-        return _own(run, record, host)
+        return _own(environment, record, host)
     planned = record.deployment.embedded.accelerator
     if record.deployment.launcher is LauncherKind.EMBEDDED:
         return Device(planned, "which the embedded server simulates") if planned else _UNNAMED
-    if run.origin is Origin.IMPORTED:
-        return _inferred(dict(run.environment))
+    if origin is Origin.IMPORTED:
+        return _inferred(dict(environment))
     if record.facts is not None and record.facts.simulated:
         return _UNNAMED  # it says that it simulates, and not what
+    if record.facts is not None and "cpu" in said_devices(record.facts):
+        return _SAID_CPU
     said = () if record.facts is None else record.facts.details
     texts = [text for name, text in said if name == _GPUS]
     if record.deployment.launcher is LauncherKind.PROCESS:
-        texts += [text for name, text in run.environment if name == _GPUS]
+        texts += [text for name, text in environment if name == _GPUS]
     for text in texts:
         row = row_of(text)
         if row is not None:
             return Device(row, "as the driver names it")
     if not planned:
         return _UNNAMED
+    if planned == ASSUMED_ACCELERATOR:
+        source = "the default of server.embedded.accelerator; nothing else names it"
+        return Device(planned, source, named=False)
     return Device(planned, "by the experiment's server.embedded.accelerator; nothing else names it")
 
 
-def _own(run: Run, record: DeploymentRecord, host: TransformersOptions) -> Device | NoDevice:
+def said_devices(facts: ServerFacts) -> frozenset[str]:
+    """The device types that a server and its ranks say they compute on: "cuda", "cpu"."""
+    said = [facts.identity.device_type]
+    said += [] if facts.shards is None else facts.shards.device_types
+    return frozenset(device.lower() for device in said if device)
+
+
+def _own(
+    environment: Environment, record: DeploymentRecord, host: TransformersOptions
+) -> Device | NoDevice:
     """This machine's, on which the embedded server's engine `transformers` ran the model."""
     if (_device_type(record) or host.device) == "cpu":
         return _ON_CPU
-    text = dict(run.environment).get(_GPUS, "")
+    text = dict(environment).get(_GPUS, "")
     rows = {row_of(gpu) for gpu in text.split("; ")}
     row = rows.pop() if len(rows) == 1 else None
     if row is None:

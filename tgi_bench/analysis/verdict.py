@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tgi_bench.analysis.arguments import check_arguments, check_version
+from tgi_bench.analysis.devices import Environment
 from tgi_bench.analysis.failure_remedies import GO_ON, Failed, remedies
 from tgi_bench.analysis.load_run import LoadSummary
 from tgi_bench.analysis.load_verdict import load_checks
+from tgi_bench.analysis.roofline import check_roofline
 from tgi_bench.analysis.rules import (
     Check,
     Failing,
@@ -53,6 +55,7 @@ def judge(  # noqa: PLR0913 - a run's parts, as Run has them
     loads: Loads = (),
     floors: Sequence[ClientFloor] = (),
     telemetry: Sequence[TelemetrySummary] = (),
+    environment: Environment = (),
 ) -> Verdict:
     """Every check that this origin allows; one that cannot be made says so and passes.
 
@@ -71,6 +74,7 @@ def judge(  # noqa: PLR0913 - a run's parts, as Run has them
         checks += [apply(rule, usable(trials)) for rule in _OF_FIGURES]
     if plan.load_trials:
         checks += load_checks(loads, floors)
+    checks.append(check_roofline(environment, origin, deployments, trials, loads))
     if origin is Origin.MEASURED:
         checks += telemetry_checks(telemetry)
     return Verdict.of((*checks, check_arguments(deployments), check_version(deployments)))

@@ -61,6 +61,7 @@ def load(path: Path) -> Run:
             loads=loads,
             floors=floors,
             telemetry=telemetry,
+            environment=header.environment,
         )
     if COMMAND in dict(header.environment):
         # Whoever typed options is told of options.

@@ -12,7 +12,7 @@ from tgi_bench.estimate.model import (
     vocabulary_parameters,
 )
 from tgi_bench.estimate.roofline import touched_linear_parameters
-from tgi_bench.estimate.setup import Setup, check_sizes
+from tgi_bench.estimate.setup import LARGEST_SIZE, Setup, check_sizes
 
 
 def _seconds(setup: Setup, flop: tuple[float, float], moved_bytes: float, tokens: int) -> float:
@@ -60,6 +60,19 @@ def decode_limit_s(setup: Setup, batch_size: int, context_tokens: int) -> float:
     context = batch_size * context_tokens
     moved = _weights_bytes(setup, batch_size) + context * setup.kv_bytes_per_token
     return _seconds(setup, _flop(setup, batch_size, batch_size, float(context)), moved, batch_size)
+
+
+def middle_context(prompt_tokens: int, new_tokens: int) -> int:
+    """Tokens that a decode step in the middle of a generate attends to."""
+    return min(prompt_tokens + -(-new_tokens // 2), LARGEST_SIZE)
+
+
+def mean_decode_limit_s(
+    setup: Setup, batch_size: int, prompt_tokens: int, new_tokens: int
+) -> float:
+    """The mean of a generate's decode steps: that of the one in the middle."""
+    context = prompt_tokens if new_tokens == 1 else middle_context(prompt_tokens, new_tokens)
+    return decode_limit_s(setup, batch_size, context)
 
 
 def generate_limit_s(setup: Setup, batch_size: int, prompt_tokens: int, new_tokens: int) -> float:

@@ -30,7 +30,7 @@ from tgi_bench.plan.host_keys import (
 from tgi_bench.plan.load_keys import Loads
 from tgi_bench.plan.load_rules import load_problems
 from tgi_bench.plan.nearest import shown
-from tgi_bench.plan.plan import ArgumentValue
+from tgi_bench.plan.plan import ASSUMED_ACCELERATOR, ArgumentValue
 from tgi_bench.plan.refusal import NAME_PATTERN, SIZE_PATTERN, pattern_sentence, refusals
 from tgi_bench.plan.section import (
     SamplingKeys,
@@ -107,7 +107,7 @@ class EmbeddedKeys(Section):
     engine: Literal["simulated", "transformers"] = "simulated"
     """How steps are computed: `simulated` takes as long as the estimate says; `transformers`
     runs the model on this machine."""
-    accelerator: Word = "A100-40GB-SXM"
+    accelerator: Word = ASSUMED_ACCELERATOR
     """The accelerator whose time and memory the estimate takes, by the name in its table."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Read by the engine `transformers`: on what it runs; `auto` is CUDA where there is any."""

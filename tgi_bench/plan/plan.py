@@ -19,6 +19,8 @@ ArgumentValue = str | int | float | bool | None
 
 ANY_MODEL = "auto"
 """A model's name where a running server is to say it."""
+ASSUMED_ACCELERATOR = "A100-40GB-SXM"
+"""What an experiment that names no accelerator is estimated for."""
 MODEL_SERVED = "Model served"
 """The detail of a start's ServerFacts that names the model as a running server said it."""
 

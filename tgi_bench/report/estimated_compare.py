@@ -9,7 +9,7 @@ from tgi_bench.analysis.run import Run
 from tgi_bench.errors import InputError
 from tgi_bench.estimate.calibration import Calibration, find, parse
 from tgi_bench.estimate.forward import forward_memory, forward_time
-from tgi_bench.estimate.limit import decode_limit_s, generate_limit_s, prefill_limit_s
+from tgi_bench.estimate.limit import generate_limit_s, mean_decode_limit_s, prefill_limit_s
 from tgi_bench.estimate.memory import (
     MemoryNeed,
     decode_memory,
@@ -251,8 +251,7 @@ def _limit_s(figure: Measured) -> float | None:
         case "prefill":
             return prefill_limit_s(setup, batch, prompt)
         case "decode":
-            context = prompt if sizes.new_tokens == 1 else sizes.middle_context
-            return decode_limit_s(setup, batch, context)
+            return mean_decode_limit_s(setup, batch, prompt, sizes.new_tokens)
         case "generate":
             return generate_limit_s(setup, batch, prompt, sizes.new_tokens)
         case "forward" if figure.mlp_degree > 1:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tgi_bench.estimate.host import waits_for_device
-from tgi_bench.estimate.limit import decode_limit_s, prefill_limit_s
+from tgi_bench.estimate.limit import decode_limit_s, middle_context, prefill_limit_s
 from tgi_bench.estimate.memory import fits, prefill_memory
 from tgi_bench.estimate.roofline import decode_time, prefill_time
-from tgi_bench.estimate.setup import LARGEST_SIZE, Setup, check_sizes
+from tgi_bench.estimate.setup import Setup, check_sizes
 
 if TYPE_CHECKING:
     from tgi_bench.estimate.grid_estimate import GridEstimate
@@ -38,7 +38,7 @@ class Sizes:
     @property
     def middle_context(self) -> int:
         """Tokens that a decode step in the middle of the generate attends to."""
-        return min(self.prompt_tokens + -(-self.new_tokens // 2), LARGEST_SIZE)
+        return middle_context(self.prompt_tokens, self.new_tokens)
 
     @property
     def tokens(self) -> int:

@@ -99,7 +99,7 @@ def _of_trials(run: Run, device: str | None) -> RunMeasured:
     sources: dict[str, None] = {}
     reasons: dict[str, None] = {}
     for record in run.deployments:
-        found = device_of(run, record)
+        found = device_of(run.environment, run.origin, record)
         if isinstance(found, NoDevice):
             if device is None or not found.nameable:
                 reasons[found.why] = None

@@ -8,6 +8,7 @@ from dataclasses import replace
 from tgi_bench.analysis.arguments import check_arguments, check_version
 from tgi_bench.analysis.devices import Environment
 from tgi_bench.analysis.failure_remedies import GO_ON, Failed, remedies
+from tgi_bench.analysis.identity_checks import identity_checks
 from tgi_bench.analysis.load_run import LoadSummary
 from tgi_bench.analysis.load_verdict import load_checks
 from tgi_bench.analysis.roofline import check_roofline
@@ -77,7 +78,8 @@ def judge(  # noqa: PLR0913 - a run's parts, as Run has them
     checks.append(check_roofline(environment, origin, deployments, trials, loads))
     if origin is Origin.MEASURED:
         checks += telemetry_checks(telemetry)
-    return Verdict.of((*checks, check_arguments(deployments), check_version(deployments)))
+    checks += [*identity_checks(deployments), check_arguments(deployments)]
+    return Verdict.of((*checks, check_version(deployments)))
 
 
 def _ended(plan: Plan, summaries: tuple[Trials, Loads], finished: bool) -> Check:

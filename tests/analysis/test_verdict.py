@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -17,13 +18,13 @@ from tests.analysis.samples import (
     summary,
     trial,
 )
-from tgi_bench.analysis.arguments import differences, same
+from tgi_bench.analysis.arguments import check_arguments, differences, same
 from tgi_bench.analysis.identity_checks import QUESTIONS
 from tgi_bench.analysis.rules import CheckStatus, Failing, Verdict, failed, passed, unmade
 from tgi_bench.analysis.run import DeploymentRecord, Origin, TrialSummary
 from tgi_bench.analysis.summary import summarise, summarise_published
 from tgi_bench.analysis.verdict import judge
-from tgi_bench.observation import Outcome, Phase, PublishedFigures, RankTiming
+from tgi_bench.observation import Identity, Outcome, Phase, PublishedFigures, RankTiming
 from tgi_bench.plan.plan import ArgumentValue, LauncherArgument
 
 SERVER = deployment(2)
@@ -308,6 +309,34 @@ def test_differences_follow_renames_and_ignore_how_a_server_is_reached() -> None
     assert differences(moved, (("model_id", f'"{SERVER.model}"'), ("port", "43211"))) == ()
     (other,) = differences(moved, (("model_id", '"gpt2"'),))
     assert other == 'model_id is "gpt2", requested was bigscience/bloomz-7b1-mt'
+
+
+@pytest.mark.parametrize(
+    ("info", "status", "finding"),
+    [
+        # as TGI 2.0.4 and 3.3.7 name it; of each server what it was asked for
+        ({"max_input_length": 1000}, CheckStatus.PASSED, "as /info repeats them at 1 server"),
+        ({"max_input_tokens": 1000}, CheckStatus.PASSED, "as /info repeats them at 1 server"),
+        ({"max_input_tokens": 512}, CheckStatus.FAILED, "max_input_length is 512"),
+        ({"max_batch_total_tokens": 7}, CheckStatus.NOT_CHECKED, "no server printed"),
+        ({"max_input_tokens": None}, CheckStatus.NOT_CHECKED, "no server printed"),
+    ],
+)
+def test_a_server_whose_log_is_not_ours_repeats_its_limits(
+    info: dict[str, object], status: CheckStatus, finding: str
+) -> None:
+    asked = (
+        LauncherArgument("max_input_length", 1000, False),
+        LauncherArgument("max_batch_total_tokens", 16000, False),
+    )
+    details = (("/info", json.dumps(info)),)
+    told = replace(facts(SERVER), arguments=None, details=details)
+    found = check_arguments((DeploymentRecord(replace(SERVER, arguments=asked), told, ""),))
+    assert found.status is status
+    assert finding in found.finding
+    other = replace(told, identity=Identity(engine="vllm"))
+    found = check_arguments((DeploymentRecord(replace(SERVER, arguments=asked), other, ""),))
+    assert found.status is CheckStatus.NOT_CHECKED
 
 
 def published(p50: float, p90: float, p99: float, runs: int = 10) -> Verdict:

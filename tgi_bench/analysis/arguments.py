@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tgi_bench.analysis.devices import said_info
 from tgi_bench.analysis.rules import Check, Rule, Seen, apply
 from tgi_bench.analysis.run import DeploymentRecord
 from tgi_bench.observation import ServerFacts
@@ -22,6 +23,20 @@ _RENAMED = {
     "max_input_tokens": "max_input_length",
 }
 
+_REPEATED = frozenset(
+    {
+        "max_best_of",
+        "max_client_batch_size",
+        "max_concurrent_requests",
+        "max_input_length",
+        "max_input_tokens",
+        "max_stop_sequences",
+        "max_total_tokens",
+        "validation_workers",
+    }
+)
+"""What TGI's /info repeats as it was given; max_batch_total_tokens is rather what it found."""
+
 
 def check_arguments(deployments: Sequence[DeploymentRecord]) -> Check:
     """What each server printed as its `Args` against what was requested of it."""
@@ -29,10 +44,34 @@ def check_arguments(deployments: Sequence[DeploymentRecord]) -> Check:
 
 
 def _arguments(record: DeploymentRecord) -> Seen | None:
-    if record.facts is None or record.facts.arguments is None:
+    if record.facts is None:
         return None
-    wrong = differences(record.deployment, record.facts.arguments)
-    return Seen(bool(wrong), len(wrong), "; ".join(wrong))
+    if record.facts.arguments is None:
+        wrong = _unlike_info(record)
+    else:
+        wrong = differences(record.deployment, record.facts.arguments)
+    return None if wrong is None else Seen(bool(wrong), len(wrong), "; ".join(wrong))
+
+
+def _unlike_info(record: DeploymentRecord) -> tuple[str, ...] | None:
+    """As `differences`, of a server whose log is not ours; None where /info tells none of those
+    that were requested."""
+    facts = record.facts
+    if facts is None or (facts.identity.engine or record.deployment.engine) != Engine.TGI.value:
+        return None
+    info = {k: str(v) for k, v in said_info(facts).items() if k in _REPEATED and v is not None}
+    asked = [(a.name, a.value) for a in record.deployment.arguments if a.name in _REPEATED]
+    told = [
+        (name, value, text)
+        for name, value in asked
+        if value is not None and (text := _printed(name, info)) is not None
+    ]
+    found = (
+        f"{name} is {text}, requested was {value}"
+        for name, value, text in told
+        if not same(value, text)
+    )
+    return tuple(found) if told else None
 
 
 def _as_printed(deployments: Sequence[DeploymentRecord]) -> str:
@@ -41,9 +80,15 @@ def _as_printed(deployments: Sequence[DeploymentRecord]) -> str:
         for d in deployments
         if d.facts is not None and d.facts.arguments is not None
     ]
-    found = f"as printed by {len(printed)} server{'' if len(printed) == 1 else 's'}"
+    told = sum(_arguments(d) is not None for d in deployments) - len(printed)
+    found = [f"as printed by {_servers(len(printed))}"] if printed else []
+    found += [f"as /info repeats them at {_servers(told)}"] if told else []
     chosen = dict.fromkeys(text for d, args in printed for text in chosen_by_launcher(d, args))
-    return "; ".join((found, *chosen))
+    return "; ".join((*found, *chosen))
+
+
+def _servers(count: int) -> str:
+    return f"{count} server{'' if count == 1 else 's'}"
 
 
 def chosen_by_launcher(

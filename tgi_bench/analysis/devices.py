@@ -121,6 +121,15 @@ def said_devices(facts: ServerFacts) -> frozenset[str]:
     return frozenset(device.lower() for device in said if device)
 
 
+def said_info(facts: ServerFacts) -> dict[str, object]:
+    """/info as it was at the start; {} where there was none, or it is redacted."""
+    try:
+        said = json.loads(dict(facts.details).get(_INFO, "null"))
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
 def _own(
     environment: Environment, record: DeploymentRecord, host: TransformersOptions
 ) -> Device | NoDevice:
@@ -140,15 +149,12 @@ def _own(
 
 def _device_type(record: DeploymentRecord) -> str | None:
     """ "cpu" or "cuda", as the server's /info said at its start; None where it did not."""
-    details = {} if record.facts is None else dict(record.facts.details)
-    try:
-        match json.loads(details.get(_INFO, "null")):
-            case {"model_device_type": str(device_type)}:
-                return device_type
-            case _:
-                return None
-    except ValueError:
-        return None  # redacted, or of another writer
+    info = {} if record.facts is None else said_info(record.facts)
+    match info.get("model_device_type"):
+        case str(name):
+            return name
+        case _:
+            return None
 
 
 def _inferred(environment: dict[str, str]) -> Device | NoDevice:

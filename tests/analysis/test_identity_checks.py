@@ -230,7 +230,9 @@ def test_the_dtype(dtype: str | None, told: ServerFacts, status: CheckStatus) ->
     ],
 )
 def test_the_ranks(num_shard: int | None, shards: ShardFacts | None, status: CheckStatus) -> None:
-    assert check("ranks", asked(num_shard=num_shard), said(shards)).status is status
+    found = check("ranks", asked(num_shard=num_shard), said(shards))
+    assert found.status is status
+    assert status is not FAILED or found.finding.endswith("1 rank, asked for was num_shard 2)")
 
 
 def test_a_server_that_did_not_start_is_not_checked() -> None:

@@ -213,7 +213,7 @@ def _ranks(deployment: Deployment, facts: ServerFacts) -> Seen | str:
     if facts.shards is None:
         return "no socket was asked"
     said = facts.shards.ranks
-    return _compared(said == asked, f"{said} ranks", f"num_shard {asked}")
+    return _compared(said == asked, f"{said} rank{'' if said == 1 else 's'}", f"num_shard {asked}")
 
 
 def _compared(same: bool, said: str, asked: str) -> Seen:

@@ -343,7 +343,7 @@ def test_an_itl_that_cannot_be_measured_says_why() -> None:
     )
     run = _of_one(ended(asked, spread))
     pages = documents(run)
-    why = "not measurable: 3.4 tokens an event"
+    why = "not measurable: 3.35 tokens an event"
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")]
         for page in pages.values()

@@ -137,7 +137,8 @@ def _host(launcher: LauncherKind, said: dict[str, Any] | None) -> HostOptions:
         case LauncherKind.PROCESS if said is not None:
             return ProcessOptions(tuple(said.get("command", ())))
         case LauncherKind.ATTACH if said is not None:
-            return AttachOptions(**said)
+            headers = tuple((name, value) for name, value in said.get("headers", ()))
+            return AttachOptions(**{**said, "headers": headers})
         case LauncherKind.EMBEDDED if said is not None:
             if "device" in said:
                 return TransformersOptions(**said)

@@ -103,7 +103,6 @@ class Sweep:
                     self._serve(deployment)
                 except LaunchError as error:
                     self._give_up(deployment, error)
-        self.store.finish()
 
     def _pending(self, deployment: Deployment) -> tuple[BatchTrial, ...]:
         """Trials of the deployment that are still to be run; ends those that need not be."""

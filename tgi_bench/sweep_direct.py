@@ -72,7 +72,6 @@ class DirectSweep:
                 for trial in self.plan.task_trials:
                     if trial.model == model and trial.trial_id not in self.store.ends():
                         self._give_end(trial, hosts)
-        self.store.finish()
 
     def _give_end(self, trial: TaskTrial, hosts: _Hosts) -> None:
         skip = _skip(self.plan, trial, self.store.ends())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta, timezone
@@ -13,8 +14,14 @@ from pathlib import Path
 import pytest
 
 from tests.record import samples
-from tgi_bench.errors import ResultsError, RunFileError
-from tgi_bench.record.runs import RunLock, Unfinished, new_run_dir, newest_unfinished
+from tgi_bench.errors import ResultsError
+from tgi_bench.record.runs import (
+    REPORT_NAME,
+    RunLock,
+    Unfinished,
+    new_run_dir,
+    newest_unfinished,
+)
 from tgi_bench.record.store import RunStore
 
 AT = datetime(2026, 11, 21, 10, 22, 33, tzinfo=UTC)
@@ -27,6 +34,7 @@ def _run(results: Path, minutes: int, digest: str = samples.DIGEST, finished: bo
     with RunStore.create(run_dir, samples.header(plan)) as store:
         if finished:
             store.finish()
+            (run_dir / REPORT_NAME).touch()
     return run_dir
 
 
@@ -95,11 +103,36 @@ def test_runs_of_one_second_are_ordered_by_number(tmp_path: Path) -> None:
     assert newest_unfinished(tmp_path, "bloomz", samples.DIGEST).run_dir == runs[-1]
 
 
-def test_a_damaged_newest_run_is_told(tmp_path: Path) -> None:
-    _run(tmp_path, 0)
-    (_run(tmp_path, 1) / "run.db").write_bytes(b"")
-    with pytest.raises(RunFileError, match="is empty"):
-        newest_unfinished(tmp_path, "bloomz", samples.DIGEST)
+def test_a_run_that_was_cut_off_before_its_report_is_gone_on_with(tmp_path: Path) -> None:
+    run_dir = _run(tmp_path, 0, finished=True)
+    assert newest_unfinished(tmp_path, "bloomz", samples.DIGEST) == Unfinished(None, None, ())
+    (run_dir / REPORT_NAME).unlink()
+    assert newest_unfinished(tmp_path, "bloomz", samples.DIGEST).run_dir == run_dir
+
+
+def test_newer_runs_that_cannot_be_read_are_told_and_passed_over(tmp_path: Path) -> None:
+    older = _run(tmp_path, 0)
+    cut_off, newer, garbled, other = (_run(tmp_path, minutes) for minutes in range(1, 5))
+    (cut_off / "run.db").write_bytes(b"")
+    _sql(newer, "PRAGMA user_version = 99")
+    _sql(garbled, "UPDATE deployments SET launcher = 'rocket'")
+    (other / "run.db").unlink()
+    (other / "run.db").mkdir()
+    found = newest_unfinished(tmp_path, "bloomz", samples.DIGEST)
+    assert (found.run_dir, found.holder, found.empty) == (older, None, ())
+    runs = (other, garbled, newer, cut_off)
+    says = ("not a file", "is damaged", "install the newer version", "is empty")
+    for run_dir, words, sentence in zip(runs, says, found.unreadable, strict=True):
+        assert sentence.startswith(str(run_dir))
+        assert words in sentence
+        assert "\n" not in sentence
+
+
+def _sql(run_dir: Path, statement: str) -> None:
+    connection = sqlite3.connect(run_dir / "run.db")
+    connection.execute(statement)
+    connection.commit()
+    connection.close()
 
 
 def test_a_lock_excludes_and_leaves_nothing(tmp_path: Path) -> None:

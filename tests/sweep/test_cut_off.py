@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import sqlite3
 import time
@@ -148,8 +149,10 @@ def test_two_interrupts_leave_no_server(tool: Tool) -> None:
 def test_nothing_to_resume(tool: Tool) -> None:
     experiment = write(tool.folder)
     done = tool.sweep(experiment, "--resume")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "no unfinished run of this plan" in done.stdout
+    assert done.returncode == 2
+    where = tool.results / "small"
+    said = f"tgi-bench: nothing to resume: no unfinished run of this plan below {where}\n"
+    assert done.stderr == said
     assert not tool.results.exists()
 
 
@@ -161,9 +164,9 @@ def test_a_folder_that_was_cut_off_before_its_first_write_is_named(tool: Tool) -
     run_dir = only_run(tool.results)
     (run_dir / "run.db").unlink()
     done = tool.sweep(experiment, "--resume")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert f"{run_dir} has no run.db: there is nothing of it to resume" in done.stdout
-    assert "no unfinished run of this plan" in done.stdout
+    assert done.returncode == 2
+    assert f"{run_dir} has no run.db: there is nothing of it to resume\n" in done.stderr
+    assert "no unfinished run of this plan" in done.stderr
 
 
 def test_a_finished_run_is_not_resumed_nor_one_of_another_plan(tool: Tool) -> None:
@@ -172,16 +175,78 @@ def test_a_finished_run_is_not_resumed_nor_one_of_another_plan(tool: Tool) -> No
     run_dir = only_run(tool.results)
     before = (run_dir / "run.db").read_bytes()
     again = tool.sweep(experiment, "--resume")
-    assert (again.returncode, again.stderr) == (0, "")
-    assert "no unfinished run of this plan" in again.stdout
+    assert again.returncode == 2
+    assert "no unfinished run of this plan" in again.stderr
     with tool.started(experiment) as process:
         read_until(process, "[1/2]")
         kill(process)
     other = tool.sweep(experiment, "--resume", "--set", "batches.runs=4")
-    assert other.returncode == 0
-    assert "no unfinished run of this plan" in other.stdout
+    assert other.returncode == 2
+    assert "no unfinished run of this plan" in other.stderr
     assert (run_dir / "run.db").read_bytes() == before
     assert len(runs_of(tool.results)) == 2
+
+
+def test_a_sweep_that_is_killed_between_its_last_trial_and_its_report(tool: Tool) -> None:
+    """What is left is made: the mark of its end, then every page; no trial is run again."""
+    experiment = write(tool.folder, batches={"sequence_length": [16], "batch_size": [1]})
+    assert tool.sweep(experiment).returncode in ENDED
+    run_dir = only_run(tool.results)
+    before = finished_trials(run_dir)
+    pages = {page: page.read_text(encoding="utf-8") for page in run_dir.glob("*.md")}
+    assert len(pages) == 3
+    for finished in (1, 0):
+        connection = sqlite3.connect(run_dir / "run.db")
+        connection.execute("UPDATE run SET finished = ?", (finished,))
+        connection.commit()
+        connection.close()
+        for page in pages:
+            page.unlink()
+        done = tool.sweep(experiment, "--resume")
+        assert done.returncode in ENDED, done.stderr
+        assert "2 of 2 trials ended before" in done.stdout
+        assert "starting" not in done.stdout
+        assert finished_trials(run_dir) == before
+        assert_whole(run_dir)
+        assert {page.name for page in run_dir.glob("*.md")} == {page.name for page in pages}
+    assert tool.sweep(experiment, "--resume").returncode == 2
+
+
+def test_an_earlier_report_is_no_report_of_a_run_that_was_gone_on_with(tool: Tool) -> None:
+    experiment = write(tool.folder)
+    with tool.started(experiment) as process:
+        read_until(process, "[1/8]")
+        process.send_signal(signal.SIGINT)
+        rest_of(process)
+    run_dir = only_run(tool.results)
+    assert (run_dir / "report.md").exists()
+    with tool.started(experiment, "--resume") as process:
+        read_until(process, "[2/8]")
+        kill(process)
+    assert not (run_dir / "report.md").exists()
+
+
+def test_a_damaged_and_a_newer_run_do_not_block_an_older_one(tool: Tool) -> None:
+    experiment = write(tool.folder, batches={"sequence_length": [16], "batch_size": [1]})
+    with tool.started(experiment) as process:
+        read_until(process, "[1/2]")
+        kill(process)
+    oldest = only_run(tool.results)
+    digits = oldest.name.partition("-")[2]
+    later = [oldest.with_name(f"{'9' * 8}T{minute:06}Z-{digits}") for minute in (1, 2)]
+    for folder in later:
+        shutil.copytree(oldest, folder)
+    (later[0] / "run.db").write_bytes((oldest / "run.db").read_bytes()[:5000])
+    connection = sqlite3.connect(later[1] / "run.db")
+    connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    done = tool.sweep(experiment, "--resume")
+    assert done.returncode in ENDED, done.stderr
+    lines = done.stderr.splitlines()
+    assert len(lines) == 2, done.stderr
+    assert lines[0].startswith(f"passed over: {later[1]}/run.db: written in format 99 by a newer")
+    assert lines[1].startswith(f"passed over: {later[0]}/run.db: is truncated")
+    assert_whole(oldest)
 
 
 def test_a_run_that_is_being_written_is_not_resumed(tool: Tool) -> None:
@@ -190,9 +255,9 @@ def test_a_run_that_is_being_written_is_not_resumed(tool: Tool) -> None:
         read_until(process, "[1/8]")
         done = tool.sweep(experiment, "--resume")
         rest_of(process)
-    assert (done.returncode, done.stderr) == (0, "")
     run_dir = only_run(tool.results)
-    assert f"this plan runs now: {run_dir} (process {process.pid})" in done.stdout
+    said = f"tgi-bench: this plan runs now: {run_dir} (process {process.pid})\n"
+    assert (done.returncode, done.stderr) == (2, said)
     assert process.returncode in ENDED
     assert_whole(only_run(tool.results))
 

@@ -133,10 +133,13 @@ def _loads(
 
 
 def write_documents(folder: Path, documents: Mapping[str, str]) -> None:
-    """Write each text under its name; whoever reads one meanwhile sees the old or the new."""
+    """Write each text under its name; whoever reads one meanwhile sees the old or the new.
+
+    The first one, which names the others, is written last.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name, text in documents.items():
+        for name, text in reversed(tuple(documents.items())):
             part = folder / f".{name}.part"
             try:
                 part.write_text(text, encoding="utf-8")

@@ -9,11 +9,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
+
 from tgi_bench.cli.durations import counted
 from tgi_bench.cli.exit_codes import FAILED, INTERRUPTED, INVALID, MISSED
 from tgi_bench.cli.experiment_file import Request, idle_skip_notes
 from tgi_bench.drive.workers import Ahead, started_ahead
-from tgi_bench.errors import NotRecordedError, TgiBenchError
+from tgi_bench.errors import NotRecordedError, ResultsError, TgiBenchError
 from tgi_bench.launch.launcher import require_startable
 from tgi_bench.observation import Outcome
 from tgi_bench.plan.experiment import AnyExperiment, to_json
@@ -81,7 +83,7 @@ def sweep(sought: Sought, options: SweepOptions) -> int:
     with started_ahead(_workers_ahead(plan)) as ahead:
         with asking() as questions:
             made = _made(sought, options, questions)
-        return 0 if made is None else _run(made, plan, options, ahead)
+        return _run(made, plan, options, ahead)
 
 
 def _workers_ahead(plan: Plan) -> int:
@@ -99,8 +101,8 @@ class _Made:
     resumed: tuple[tuple[str, str], ...] = ()
 
 
-def _made(sought: Sought, options: SweepOptions, questions: Questions) -> _Made | None:
-    """A new run or the one to go on with; None, and why on the screen, where there is none."""
+def _made(sought: Sought, options: SweepOptions, questions: Questions) -> _Made:
+    """A new run, or the one to go on with. Raises ResultsError where there is none."""
     from tgi_bench.cli.console import standard_output
     from tgi_bench.launch.left_behind import end_left
     from tgi_bench.record.runs import new_run_dir
@@ -115,8 +117,7 @@ def _made(sought: Sought, options: SweepOptions, questions: Questions) -> _Made 
     for note in _address_notes(plan):
         console.print(note, markup=False, soft_wrap=True)
     if options.resume:
-        found = _resumable(console, options.results, plan)
-        return None if found is None else _Made(found, console, questions.resumed())
+        return _Made(_resumable(options.results, plan), console, questions.resumed())
     run_dir = new_run_dir(options.results, plan.experiment, plan.digest)
     header = RunHeader(
         run_id=run_dir.name,
@@ -175,27 +176,22 @@ def _address_notes(plan: Plan) -> tuple[str, ...]:
     )
 
 
-def _resumable(console: Console, results: Path, plan: Plan) -> Path | None:
-    """The run to go on with; None, and why on the screen, where there is none."""
+def _resumable(results: Path, plan: Plan) -> Path:
+    """The run to go on with; what is passed over is named. Raises ResultsError."""
     from tgi_bench.record.database import FILE_NAME
     from tgi_bench.record.runs import newest_unfinished
 
     found = newest_unfinished(results, plan.experiment, plan.digest)
     for folder in found.empty:
-        console.print(
-            f"{folder} has no {FILE_NAME}: there is nothing of it to resume",
-            markup=False,
-            soft_wrap=True,
-        )
+        click.echo(f"{folder} has no {FILE_NAME}: there is nothing of it to resume", err=True)
+    for sentence in found.unreadable:
+        click.echo(f"passed over: {sentence}", err=True)
     if found.run_dir is None:
         where = results / plan.experiment
-        line = f"no unfinished run of this plan below {where}"
-    elif found.holder is not None:
-        line = f"this plan runs now: {found.run_dir} (process {found.holder})"
-    else:
-        return found.run_dir
-    console.print(line, markup=False, soft_wrap=True)
-    return None
+        raise ResultsError(f"nothing to resume: no unfinished run of this plan below {where}")
+    if found.holder is not None:
+        raise ResultsError(f"this plan runs now: {found.run_dir} (process {found.holder})")
+    return found.run_dir
 
 
 def _shown(file: Path) -> str:
@@ -207,7 +203,7 @@ def _shown(file: Path) -> str:
 
 
 def _run(made: _Made, plan: Plan, options: SweepOptions, ahead: Ahead) -> int:
-    from tgi_bench.record.runs import RunLock
+    from tgi_bench.record.runs import REPORT_NAME, RunLock
     from tgi_bench.record.store import RunStore
 
     interrupted = False
@@ -216,6 +212,8 @@ def _run(made: _Made, plan: Plan, options: SweepOptions, ahead: Ahead) -> int:
         with RunLock(run_dir), RunStore.open(run_dir, writable=True) as store:
             if made.resumed:
                 store.add_environment(made.resumed)
+                # A sweep that is killed now must not leave one that is out of date.
+                (run_dir / REPORT_NAME).unlink(missing_ok=True)
             done = store.ends()
             if done:
                 planned = len(plan.trials) + len(plan.load_trials) + len(plan.task_trials)
@@ -225,6 +223,8 @@ def _run(made: _Made, plan: Plan, options: SweepOptions, ahead: Ahead) -> int:
                 interrupted = not _run_tasks(made, plan, store)
             else:
                 interrupted = not _run_servers(made, plan, store, options.pull, ahead)
+            if not interrupted:
+                store.finish()
     except NotRecordedError as error:
         return _not_recorded(made, error)
     return _reported(run_dir, console, interrupted)
@@ -305,7 +305,7 @@ def _measure_floor(console: Console, plan: Plan, store: RunStore) -> bool:
 
 
 def _floors(plan: Plan, store: RunStore) -> tuple[int | None, ...]:
-    """Streams to measure the client's error at, None: of an open loop; () where nothing ran.
+    """Streams to measure the client's error at, None: of an open loop; () where nothing is left.
 
     Of each closed loop its last stage, which in a search is next to the answer.
     """
@@ -314,7 +314,8 @@ def _floors(plan: Plan, store: RunStore) -> tuple[int | None, ...]:
     found: list[int | None] = [min(QUICK_FLOOR_STREAMS, max(closed))] if closed else []
     if len(closed) < len(last):
         found.append(None)
-    return tuple(found)
+    measured = {None if f.start_lateness_ns else f.streams for f in store.floors()}
+    return tuple(streams for streams in found if streams not in measured)
 
 
 @contextmanager

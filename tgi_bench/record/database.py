@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from tgi_bench.errors import NotRecordedError, ResultsError, RunFileError
+from tgi_bench.record.recovery import readable, unsettled
 from tgi_bench.record.schema import APPLICATION_ID, FORMAT_VERSION, MIGRATIONS, statements
 
 FILE_NAME = "run.db"
@@ -47,12 +48,12 @@ def open_database(path: Path, writable: bool) -> sqlite3.Connection:
     """A checked connection; a file of an older format is upgraded first.
 
     path: the run's folder or its run.db. A reader may open a run that is being written; it leaves
-    an older file as it is and reads an upgraded copy in memory.
-    Raises RunFileError.
+    an older file as it is and reads an upgraded copy in memory. What a killed sweep left half
+    written is recovered. Raises RunFileError.
     """
     file = locate(path)
     with _refusing(file):
-        connection = _connect(file, "rw" if writable else "ro")
+        connection = _connect(file, "rw") if writable else readable(file, _connect)
     try:
         with _refusing(file):
             version = _check(connection, file)
@@ -179,7 +180,7 @@ def _check(connection: sqlite3.Connection, file: Path) -> int:
         )
     found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
     page_bytes = connection.execute("PRAGMA page_size").fetchone()[0]
-    if found == "ok" and file.stat().st_size % page_bytes:
+    if found == "ok" and file.stat().st_size % page_bytes and not unsettled(file):
         found = "its last page is cut off"
     if found != "ok":
         raise RunFileError(f"{file}: is truncated or damaged: {' '.join(str(found).split())}")

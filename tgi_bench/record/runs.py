@@ -11,11 +11,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tgi_bench.errors import ResultsError
+from tgi_bench.errors import ResultsError, RunFileError
 from tgi_bench.record.database import FILE_NAME
 from tgi_bench.record.store import RunStore
 
 LOCK_NAME = "lock"
+REPORT_NAME = "report.md"
+"""Written last of a run's reports: where it is missing, they are."""
+
 _MOST_IN_ONE_SECOND = 99
 _RUN_ID = re.compile(r"(\d{8}T\d{6}Z)-([0-9a-f]{6})(?:-([1-9]\d?))?")
 
@@ -52,32 +55,52 @@ def new_run_dir(results: Path, experiment: str, digest: str, at: datetime | None
 class Unfinished:
     """What there is of a plan to go on with.
 
-    run_dir: its newest run that has no end; None where there is none.
+    run_dir: its newest run that has no end, or no report; None where there is none.
     holder: the process id of the living sweep that writes this run; None where none does.
     empty: newer folders of the plan that hold no run.db.
+    unreadable: a sentence for each newer run that cannot be read.
     """
 
     run_dir: Path | None
     holder: str | None
     empty: tuple[Path, ...]
+    unreadable: tuple[str, ...] = ()
 
 
 def newest_unfinished(results: Path, experiment: str, digest: str) -> Unfinished:
-    """The newest run of that plan that has no end, whether it is being written or not.
+    """The newest run of that plan that is not through, whether it is being written or not.
 
-    Raises RunFileError where a run newer than it cannot be read.
+    Raises ResultsError where the folder of the runs cannot be read.
     """
     parent = results / experiment
     empty: list[Path] = []
-    runs = _runs_of(parent, digest) if parent.is_dir() else []
-    for run_dir in sorted(runs, key=_age, reverse=True):
-        if not (run_dir / FILE_NAME).exists():
-            empty.append(run_dir)
-            continue
-        with RunStore.open(run_dir, writable=False) as store:
-            if store.header().plan.digest == digest and not store.finished():
-                return Unfinished(run_dir, RunLock.holder(run_dir), tuple(empty))
-    return Unfinished(None, None, tuple(empty))
+    unreadable: list[str] = []
+    try:
+        for run_dir in sorted(_runs_of(parent, digest), key=_age, reverse=True):
+            if not (run_dir / FILE_NAME).exists():
+                empty.append(run_dir)
+                continue
+            try:
+                through = _through(run_dir, digest)
+            except RunFileError as error:
+                unreadable.append(str(error))
+                continue
+            if not through:
+                holder = RunLock.holder(run_dir)
+                return Unfinished(run_dir, holder, tuple(empty), tuple(unreadable))
+    except OSError as error:
+        raise ResultsError(
+            f"{error.filename or parent}: cannot be read: {error.strerror}"
+        ) from error
+    return Unfinished(None, None, tuple(empty), tuple(unreadable))
+
+
+def _through(run_dir: Path, digest: str) -> bool:
+    """Whether nothing is left to do of the plan there. Raises RunFileError."""
+    with RunStore.open(run_dir, writable=False) as store:
+        if store.header().plan.digest != digest:
+            return True
+        return store.finished() and (run_dir / REPORT_NAME).exists()
 
 
 class RunLock:
@@ -163,7 +186,9 @@ def _flock(descriptor: int) -> bool:
 
 
 def _runs_of(parent: Path, digest: str) -> list[Path]:
-    runs = []
+    runs: list[Path] = []
+    if not parent.is_dir():
+        return runs
     for entry in parent.iterdir():
         match = _RUN_ID.fullmatch(entry.name)
         if match and match[2] == digest[:6] and entry.is_dir():

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from tgi_bench.launch.owner import DOMAIN_MARK
 
 # The machine may be busy, and a test that fails must fail again.
 settings.register_profile("tgi-bench", deadline=None, derandomize=True)
@@ -15,6 +19,9 @@ settings.load_profile("tgi-bench")
 
 # Whoever starts the tests in the background has them ignore SIGINT, and what they start too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Sweeps end what killed ones left: not of tests that run beside these, nor of anybody else.
+os.environ[DOMAIN_MARK] = uuid.uuid4().hex[:12]
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -180,6 +180,7 @@ def test_whose_owner_is_gone() -> None:
     assert not docker_owner.owner_is_gone({**dead, docker_owner.BOOT_LABEL: "another"})
     assert not docker_owner.owner_is_gone({**dead, docker_owner.NAMESPACE_LABEL: "pid:[1]"})
     assert not docker_owner.owner_is_gone({**dead, docker_owner.OWNER_LABEL: "nonsense"})
+    assert not docker_owner.owner_is_gone({**dead, docker_owner.DOMAIN_LABEL: "another"})
     assert not docker_owner.owner_is_gone({})
 
 

@@ -12,8 +12,9 @@ import pytest
 
 from tests.launch import servers
 from tests.launch.test_process import wait_for
+from tgi_bench.errors import InputError
 from tgi_bench.launch import orphans
-from tgi_bench.launch.owner import OWNER_MARK, RUN_MARK, ProcessName
+from tgi_bench.launch.owner import DOMAIN_MARK, OWNER_MARK, RUN_MARK, ProcessName
 from tgi_bench.launch.process import ServerProcess
 from tgi_bench.launch.sockets import remove_left_folders, socket_folder
 
@@ -64,6 +65,28 @@ def test_living_owners_and_foreign_marks_are_left_alone(tmp_path: Path) -> None:
         foreign.communicate()
 
 
+def test_what_sweeps_of_another_domain_left_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = _folder_of_a_killed_owner()
+    with _left(servers.SLEEP, _dead_owner()) as left:
+        with monkeypatch.context() as another:
+            another.setenv(DOMAIN_MARK, "another1")
+            assert left.pid not in {o.process.pid for o in orphans.end_orphans()}
+            assert folder not in remove_left_folders()
+            another.delenv(DOMAIN_MARK)
+            assert left.pid not in {o.process.pid for o in orphans.end_orphans()}
+            assert folder not in remove_left_folders()
+        assert left.poll() is None
+        assert left.pid in {o.process.pid for o in orphans.end_orphans()}
+    assert folder in remove_left_folders()
+
+
+@pytest.mark.parametrize("name", ["Upper", "a.b", "../x", "x" * 17, "é"])
+def test_a_domain_that_is_no_name_of_one(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(DOMAIN_MARK, name)
+    with pytest.raises(InputError, match=DOMAIN_MARK):
+        orphans.end_orphans()
+
+
 def test_an_id_that_is_used_again_is_another_process() -> None:
     own = ProcessName.own()
     assert own.lives()
@@ -83,6 +106,12 @@ def test_socket_folders() -> None:
 
 
 def test_the_socket_folder_of_a_killed_owner_is_removed() -> None:
+    folder = _folder_of_a_killed_owner()
+    assert folder in remove_left_folders()
+    wait_for(lambda: not folder.exists())
+
+
+def _folder_of_a_killed_owner() -> Path:
     script = (
         "import time; from tgi_bench.launch.sockets import socket_folder\n"
         "with socket_folder() as stem: print(stem, flush=True); time.sleep(60)"
@@ -92,5 +121,4 @@ def test_the_socket_folder_of_a_killed_owner_is_removed() -> None:
         folder = Path(owner.stdout.readline().decode().strip()).parent
         owner.kill()
     assert folder.is_dir()
-    assert folder in remove_left_folders()
-    wait_for(lambda: not folder.exists())
+    return folder

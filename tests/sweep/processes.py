@@ -1,7 +1,7 @@
 """tgi-bench as its own process, and what of it is left in /proc.
 
-Every process of a tool, and every server that it starts, carries a mark of its own in the
-environment, so tests that run side by side do not see each other's.
+Every process of a tool, and every server that it starts, is of a domain of its own, so tests that
+run side by side neither see nor end each other's.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tgi_bench.launch.owner import DOMAIN_MARK
+
 ROOT = Path(__file__).parent.parent.parent
-MARK = "TGI_BENCH_TEST_MARK"
 LIMIT_S = 240.0
 _PROGRAM = (sys.executable, "-m", "tgi_bench.cli.main")
 
@@ -28,7 +29,7 @@ class Tool:
     """The command line in one folder. results: where its sweeps are kept."""
 
     folder: Path
-    mark: str = field(default_factory=lambda: uuid.uuid4().hex)
+    domain: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
 
     @property
     def results(self) -> Path:
@@ -67,7 +68,7 @@ class Tool:
                 process.kill()
 
     def living(self) -> dict[int, str]:
-        """Id and command line of each process that carries the mark and is no zombie."""
+        """Id and command line of each process of the domain that is no zombie."""
         found = {}
         for entry in Path("/proc").iterdir():
             if not entry.name.isdecimal():
@@ -77,7 +78,7 @@ class Tool:
                 command = (entry / "cmdline").read_bytes()
             except OSError:
                 continue  # ended in between, or another user's
-            if f"{MARK}={self.mark}".encode() in environ.split(b"\0") and command:
+            if f"{DOMAIN_MARK}={self.domain}".encode() in environ.split(b"\0") and command:
                 found[int(entry.name)] = command.replace(b"\0", b" ").decode()
         return found
 
@@ -90,7 +91,7 @@ class Tool:
 
     def _environ(self) -> dict[str, str]:
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
-        return {**os.environ, "PYTHONPATH": path, MARK: self.mark, "COLUMNS": "100"}
+        return {**os.environ, "PYTHONPATH": path, DOMAIN_MARK: self.domain, "COLUMNS": "100"}
 
 
 def read_until(process: subprocess.Popen[str], text: str) -> str:

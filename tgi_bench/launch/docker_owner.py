@@ -14,13 +14,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tgi_bench.launch.owner import ProcessName
+from tgi_bench.launch.owner import ProcessName, domain
 
 RUN_LABEL = "tgi-bench.run"
 OWNER_LABEL = "tgi-bench.owner"
 BOOT_LABEL = "tgi-bench.boot"
 NAMESPACE_LABEL = "tgi-bench.pid-namespace"
 HOST_LABEL = "tgi-bench.host"
+DOMAIN_LABEL = "tgi-bench.domain"
 DEPLOYMENT_LABEL = "tgi-bench.deployment"
 GPUS_LABEL = "tgi-bench.gpus"
 _NAME_CHARACTERS = 80
@@ -49,6 +50,7 @@ def labels(run_id: str, deployment_id: str, gpus: tuple[str, ...]) -> dict[str, 
         BOOT_LABEL: place.boot,
         NAMESPACE_LABEL: place.namespace,
         HOST_LABEL: socket.gethostname(),
+        DOMAIN_LABEL: domain(),
         DEPLOYMENT_LABEL: deployment_id,
         GPUS_LABEL: ",".join(gpus),
     }
@@ -61,7 +63,9 @@ def container_name(run_id: str, deployment_id: str) -> str:
 
 
 def owner_is_gone(marks: Mapping[str, str]) -> bool:
-    """Whether a container's owner ended; False where it cannot be told from here."""
+    """Whether a container's owner ended; False where it cannot be told, or not by this domain."""
+    if marks.get(DOMAIN_LABEL, "") != domain():
+        return False
     here = Place.here()
     owner = ProcessName.parse(marks.get(OWNER_LABEL, ""))
     placed = (marks.get(BOOT_LABEL), marks.get(NAMESPACE_LABEL))

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tgi_bench.launch.owner import OWNER_MARK, RUN_MARK, ProcessName
+from tgi_bench.launch.owner import DOMAIN_MARK, OWNER_MARK, RUN_MARK, ProcessName, domain
 
 _TERM_WAIT_S = 5.0
 _KILL_WAIT_S = 2.0
@@ -28,7 +28,8 @@ class Orphan:
 def end_orphans() -> tuple[Orphan, ...]:
     """Ends this user's marked processes whose owner no longer lives.
 
-    Those of a living owner, of another user and of another process namespace are left alone.
+    Those of a living owner, of another user, of another process namespace and of another domain
+    are left alone. Raises InputError where the environment names no domain.
     """
     found = dict(_orphans())
     for process in found:
@@ -42,7 +43,7 @@ def end_orphans() -> tuple[Orphan, ...]:
 
 def _orphans() -> Iterator[tuple[ProcessName, str]]:
     """Each orphan and the run it belonged to."""
-    own_namespace = _namespace(Path("/proc/self"))
+    own_namespace, own_domain = _namespace(Path("/proc/self")), domain()
     for folder in Path("/proc").iterdir():
         if not folder.name.isdecimal() or int(folder.name) == os.getpid():
             continue
@@ -50,6 +51,8 @@ def _orphans() -> Iterator[tuple[ProcessName, str]]:
         environ = _environ(folder)
         owner = ProcessName.parse(environ.get(OWNER_MARK, ""))
         if process is None or owner is None or owner.lives():
+            continue
+        if environ.get(DOMAIN_MARK, "") != own_domain:
             continue
         # An owner's id means something only in the namespace that gave it.
         if _namespace(folder) == own_namespace:

@@ -15,6 +15,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tgi_bench.launch.owner import domain
+
 NULL_SERVER = "tgi-bench.null-server."
 """Prefix of the folders that null servers log into."""
 ENDING_CHARACTERS = 8
@@ -27,7 +29,7 @@ _ENDING = rf"[a-z0-9_]{{{ENDING_CHARACTERS}}}"
 def owned_folder(parent: Path, prefix: str) -> Iterator[Path]:
     """A new folder of mode 700 below parent, removed at the end. Raises OSError."""
     new = Path(tempfile.mkdtemp(prefix=_NEW, dir=parent))
-    folder = parent / new.name.replace(_NEW, prefix, 1)
+    folder = parent / new.name.replace(_NEW, of_domain(prefix), 1)
     lock = os.open(new, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         # Locked first, named second: under this name no folder is ever seen unlocked.
@@ -40,10 +42,12 @@ def owned_folder(parent: Path, prefix: str) -> Iterator[Path]:
 
 
 def remove_left(parents: Iterable[Path], prefix: str) -> tuple[Path, ...]:
-    """Removes this user's folders of that prefix whose owners no longer live; says which.
+    """Removes this user's folders of that prefix and this domain whose owners no longer live.
 
-    Only names as `owned_folder` makes them: what somebody else called alike is not touched.
+    Says which. Only names as `owned_folder` makes them: what somebody else called alike is not
+    touched.
     """
+    prefix = of_domain(prefix)
     name = re.compile(re.escape(prefix) + _ENDING, re.ASCII)
     return tuple(
         folder
@@ -51,6 +55,11 @@ def remove_left(parents: Iterable[Path], prefix: str) -> tuple[Path, ...]:
         for folder in sorted(parent.glob(f"{prefix}*"))
         if name.fullmatch(folder.name) and _remove_if_left(folder)
     )
+
+
+def of_domain(prefix: str) -> str:
+    """The prefix with this domain's name: `_ENDING` has no dot, so it is no other's ending."""
+    return f"{prefix}{named}." if (named := domain()) else prefix
 
 
 def remove_left_of_null_servers() -> tuple[Path, ...]:

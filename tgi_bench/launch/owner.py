@@ -6,12 +6,20 @@ A process is named by its id and its start time, since ids are used again.
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from tgi_bench.errors import InputError
+
 RUN_MARK = "TGI_BENCH_RUN"
 OWNER_MARK = "TGI_BENCH_OWNER"
+DOMAIN_MARK = "TGI_BENCH_DOMAIN"
+"""What killed sweeps left is ended by sweeps of the same domain alone; "" is one too."""
+
+_DOMAIN = re.compile(r"[a-z0-9]{0,16}", re.ASCII)
 _STATE, _START_TIME = 0, 19
 """Places in /proc/<pid>/stat after the command's closing parenthesis."""
 
@@ -59,6 +67,14 @@ class ProcessName:
         return type(self).of(self.pid) == self
 
 
+def domain(environ: Mapping[str, str] = os.environ) -> str:
+    """The domain that an environment names. Raises InputError where it is no name of one."""
+    named = environ.get(DOMAIN_MARK, "")
+    if not _DOMAIN.fullmatch(named):
+        raise InputError(f"{DOMAIN_MARK}={named}: at most 16 of a to z and 0 to 9 are needed")
+    return named
+
+
 def marks(run_id: str) -> dict[str, str]:
     """What this process adds to the environment of the servers of a run."""
-    return {RUN_MARK: run_id, OWNER_MARK: str(ProcessName.own())}
+    return {RUN_MARK: run_id, OWNER_MARK: str(ProcessName.own()), DOMAIN_MARK: domain()}

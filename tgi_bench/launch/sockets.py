@@ -9,7 +9,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tgi_bench.errors import LaunchError
-from tgi_bench.launch.owned_folder import ENDING_CHARACTERS, owned_folder, remove_left
+from tgi_bench.launch.owned_folder import (
+    ENDING_CHARACTERS,
+    of_domain,
+    owned_folder,
+    remove_left,
+)
 
 _PREFIX = "tgi-bench.sockets."
 _STEM = "shard"
@@ -38,5 +43,5 @@ def remove_left_folders() -> tuple[Path, ...]:
 def _parents() -> tuple[Path, ...]:
     """The folders for temporary files whose path leaves room for a socket's name."""
     found = dict.fromkeys((Path(tempfile.gettempdir()), Path("/tmp")))
-    longest = f"/{_PREFIX}{'x' * ENDING_CHARACTERS}/{_STEM}{_LONGEST_RANK}"
+    longest = f"/{of_domain(_PREFIX)}{'x' * ENDING_CHARACTERS}/{_STEM}{_LONGEST_RANK}"
     return tuple(p for p in found if len(os.fsencode(p)) + len(longest) <= _MOST_BYTES)

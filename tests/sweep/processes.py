@@ -12,16 +12,17 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 from tgi_bench.launch.owner import DOMAIN_MARK
 
 ROOT = Path(__file__).parent.parent.parent
 LIMIT_S = 240.0
-_PROGRAM = (sys.executable, "-m", "tgi_bench.cli.main")
+PROGRAM = (sys.executable, "-m", "tgi_bench.cli.main")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +39,8 @@ class Tool:
     def run(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
         """To its end."""
         return subprocess.run(
-            [*_PROGRAM, *map(str, arguments)],
-            env=self._environ(),
+            [*PROGRAM, *map(str, arguments)],
+            env=self.environ(),
             cwd=self.folder,
             capture_output=True,
             text=True,
@@ -55,8 +56,8 @@ class Tool:
         """A sweep that is under way; killed where it still lives at the end."""
         argv = ["sweep", experiment, "--results", self.results, *options]
         with subprocess.Popen(
-            [*_PROGRAM, *map(str, argv)],
-            env=self._environ(),
+            [*PROGRAM, *map(str, argv)],
+            env=self.environ(),
             cwd=self.folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -89,9 +90,16 @@ class Tool:
             time.sleep(0.05)
         return living
 
-    def _environ(self) -> dict[str, str]:
+    def environ(self, more: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
+        """Of the tool's processes."""
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
-        return {**os.environ, "PYTHONPATH": path, DOMAIN_MARK: self.domain, "COLUMNS": "100"}
+        return {
+            **os.environ,
+            "PYTHONPATH": path,
+            DOMAIN_MARK: self.domain,
+            "COLUMNS": "100",
+            **more,
+        }
 
 
 def read_until(process: subprocess.Popen[str], text: str) -> str:

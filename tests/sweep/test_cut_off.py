@@ -9,7 +9,6 @@ import signal
 import sqlite3
 import time
 from pathlib import Path
-from random import Random
 
 import pytest
 
@@ -28,56 +27,6 @@ def finished_trials(run_dir: Path) -> dict[str, tuple[StepObservation, ...]]:
         return {}
     with RunStore.open(run_dir, writable=False) as store:
         return {trial_id: store.observations(trial_id) for trial_id in store.ends()}
-
-
-def ends_per_trial(run_dir: Path) -> set[int]:
-    connection = sqlite3.connect(f"file:{run_dir / 'run.db'}?mode=ro", uri=True)
-    try:
-        rows = connection.execute(
-            "SELECT count(*) FROM attempts WHERE outcome IS NOT NULL GROUP BY trial_id"
-        ).fetchall()
-    finally:
-        connection.close()
-    return {count for (count,) in rows}
-
-
-def run_with_a_file(results: Path) -> Path | None:
-    if not (results / "small").is_dir():
-        return None
-    return next((r for r in runs_of(results) if (r / "run.db").exists()), None)
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_killed_anywhere_and_resumed_no_trial_is_lost_or_doubled(tool: Tool, seed: int) -> None:
-    """Killed three times: after a number of lines and a time, both drawn."""
-    draw = Random(seed)
-    experiment = write(tool.folder)
-    before: dict[str, tuple[StepObservation, ...]] = {}
-    for _ in range(3):
-        options = ("--resume",) if run_with_a_file(tool.results) else ()
-        with tool.started(experiment, *options) as process:
-            assert process.stdout is not None
-            for _ in range(draw.choice((0, 2, 4, 5, 6, 7))):
-                process.stdout.readline()
-            time.sleep(draw.uniform(0, 0.4))
-            kill(process)
-        run_dir = run_with_a_file(tool.results)
-        if run_dir is not None:
-            now = finished_trials(run_dir)
-            assert {trial_id: now[trial_id] for trial_id in before} == before
-            before = now
-    options = ("--resume",) if run_with_a_file(tool.results) else ()
-    done = tool.sweep(experiment, *options)
-    assert done.returncode in ENDED, done.stdout + done.stderr
-    run_dir = run_with_a_file(tool.results)
-    assert run_dir is not None
-    assert_whole(run_dir)
-    assert ends_per_trial(run_dir) == {1}
-    after = finished_trials(run_dir)
-    assert {trial_id: after[trial_id] for trial_id in before} == before
-    assert (run_dir / "report.md").exists()
-    assert [r for r in runs_of(tool.results) if (r / "run.db").exists()] == [run_dir]
-    assert tool.left() == {}
 
 
 def test_a_server_that_outlived_a_killed_sweep_is_ended_by_the_next(tool: Tool) -> None:

@@ -15,6 +15,7 @@ Only `cli` turns them into a message and an exit code.
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass
 
 from tgi_bench.observation import Outcome
@@ -24,6 +25,7 @@ NAME_THE_KEY = (
     "or write its header in server.headers (--header)"
 )
 """What mends a server's 401 or 403."""
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class TgiBenchError(Exception):
@@ -104,6 +106,12 @@ class ResultsError(InputError):
 
 class NotRecordedError(ResultsError):
     """A run that goes on could not be written any more, as on a full disk."""
+
+
+def not_written(what: str, error: OSError) -> ResultsError:
+    """A NotRecordedError where there was no room for it, else a ResultsError."""
+    kind = NotRecordedError if error.errno in _NO_ROOM else ResultsError
+    return kind(f"{what}: {error.strerror}")
 
 
 class TableError(InputError):

@@ -29,6 +29,7 @@ from tgi_bench.plan.engines import Engine
 from tgi_bench.plan.plan import AttachOptions, BatchTrial, Deployment, LauncherKind, LoadTrial, Plan
 from tgi_bench.plan.prompts import batch_prompts
 from tgi_bench.record.load_recording import LoadRecording
+from tgi_bench.record.runs import require_room
 from tgi_bench.record.store import RunStore
 from tgi_bench.record.telemetry_choice import choice_of
 from tgi_bench.record.telemetry_watch import TelemetryWatch
@@ -217,6 +218,7 @@ class Sweep:
             server, since, lambda: ranks.answer(_HEALTH_TIMEOUT_S)
         )
         if not going_on:
+            require_room(self.run_dir)
             end = explained(end, server, since)
         end = self._clean(trial, end)
         self.store.end_trial(trial.trial_id, attempt, end)
@@ -242,6 +244,7 @@ class Sweep:
             end = TrialEnd(outcome, str(error))
         death = found_dead(server, since) if recording.torn else server.death(since)
         if death is not None:
+            require_room(self.run_dir)
             end = end_of_load(death)
         end = TrialEnd(end.outcome, redactor.text(end.reason))
         self.store.end_load(trial.trial_id, attempt, end)
@@ -304,6 +307,7 @@ class Sweep:
         return stage
 
     def _give_up(self, deployment: Deployment, error: LaunchError) -> None:
+        require_room(self.run_dir)
         cause = self._redacted(deployment.deployment_id, str(error))
         tail = tuple(self._redacted(deployment.deployment_id, line) for line in error.log_tail)
         self.store.deployment_failed(deployment.deployment_id, cause)

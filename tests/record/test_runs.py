@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import resource
 import signal
 import sqlite3
 import subprocess
@@ -14,13 +15,14 @@ from pathlib import Path
 import pytest
 
 from tests.record import samples
-from tgi_bench.errors import ResultsError
+from tgi_bench.errors import NotRecordedError, ResultsError
 from tgi_bench.record.runs import (
     REPORT_NAME,
     RunLock,
     Unfinished,
     new_run_dir,
     newest_unfinished,
+    require_room,
 )
 from tgi_bench.record.store import RunStore
 
@@ -170,3 +172,15 @@ def test_a_lock_is_free_after_kill_9(tmp_path: Path) -> None:
 def test_a_lock_in_no_folder(tmp_path: Path) -> None:
     with pytest.raises(ResultsError, match="cannot be written"), RunLock(tmp_path / "missing"):
         raise AssertionError("locked")
+
+
+def test_no_room_for_anything_more(tmp_path: Path) -> None:
+    require_room(tmp_path)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        with pytest.raises(NotRecordedError, match="cannot be written: File too large"):
+            require_room(tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list(tmp_path.iterdir()) == []

@@ -23,7 +23,7 @@ from tgi_bench.cli.engine_options import EngineOptions, engine_options
 from tgi_bench.cli.estimate_options import estimate_options
 from tgi_bench.cli.exit_codes import BAD_INPUT, FAILED, INTERRUPTED
 from tgi_bench.cli.load_options import LoadOptions, load_options
-from tgi_bench.errors import InputError, LaunchError, TgiBenchError
+from tgi_bench.errors import InputError, LaunchError, NotRecordedError, TgiBenchError
 
 if TYPE_CHECKING:
     from tgi_bench.cli.estimate_command import MatrixOptions
@@ -327,7 +327,8 @@ def main() -> None:
         if isinstance(error, LaunchError):
             for line in error.log_tail:
                 click.echo(f"  | {line}", err=True)
-        sys.exit(BAD_INPUT if isinstance(error, InputError) else FAILED)
+        full = isinstance(error, NotRecordedError)
+        sys.exit(BAD_INPUT if isinstance(error, InputError) and not full else FAILED)
 
 
 def _run_flushed() -> None:

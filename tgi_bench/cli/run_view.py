@@ -17,7 +17,7 @@ from tgi_bench.analysis.task_summary import summarise_task
 from tgi_bench.analysis.task_verdict import judge_tasks
 from tgi_bench.analysis.verdict import judge
 from tgi_bench.cli.telemetry_view import telemetry_of
-from tgi_bench.errors import ResultsError
+from tgi_bench.errors import not_written
 from tgi_bench.observation import TrialEnd
 from tgi_bench.plan.plan import BatchTrial
 from tgi_bench.record.store import RunHeader, RunStore
@@ -135,7 +135,8 @@ def _loads(
 def write_documents(folder: Path, documents: Mapping[str, str]) -> None:
     """Write each text under its name; whoever reads one meanwhile sees the old or the new.
 
-    The first one, which names the others, is written last.
+    The first one, which names the others, is written last. Raises ResultsError, where there is no
+    room NotRecordedError.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -147,4 +148,4 @@ def write_documents(folder: Path, documents: Mapping[str, str]) -> None:
             finally:
                 part.unlink(missing_ok=True)
     except OSError as error:
-        raise ResultsError(f"{folder}: reports cannot be written: {error.strerror}") from None
+        raise not_written(f"{folder}: reports cannot be written", error) from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -132,7 +132,12 @@ def _made(sought: Sought, options: SweepOptions, questions: Questions) -> _Made:
         ),
         created_utc=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
     )
-    RunStore.create(run_dir, header).close()
+    try:
+        RunStore.create(run_dir, header).close()
+    except ResultsError:
+        with suppress(OSError):
+            run_dir.rmdir()  # where nothing is in it
+        raise
     return _Made(run_dir, console)
 
 
@@ -225,9 +230,9 @@ def _run(made: _Made, plan: Plan, options: SweepOptions, ahead: Ahead) -> int:
                 interrupted = not _run_servers(made, plan, store, options.pull, ahead)
             if not interrupted:
                 store.finish()
+        return _reported(run_dir, console, interrupted)
     except NotRecordedError as error:
         return _not_recorded(made, error)
-    return _reported(run_dir, console, interrupted)
 
 
 def _run_servers(made: _Made, plan: Plan, store: RunStore, pull: bool, ahead: Ahead) -> bool:
@@ -263,7 +268,8 @@ def _not_recorded(made: _Made, error: NotRecordedError) -> int:
     try:
         _reported(made.run_dir, made.console, interrupted=False)
     except (TgiBenchError, OSError) as another:
-        made.console.print(f"no report was written: {another}", markup=False, soft_wrap=True)
+        if str(another) != str(error):
+            made.console.print(f"no report was written: {another}", markup=False, soft_wrap=True)
     line = f"{error}; what was recorded before stays: make room, then the same command and --resume"
     made.console.print(line, markup=False, soft_wrap=True)
     return FAILED
@@ -276,8 +282,10 @@ def _reported(run_dir: Path, console: Console, interrupted: bool) -> int:
     from tgi_bench.report.documents import documents
 
     seen = load(run_dir)
-    print_summary(console, seen)
-    write_documents(run_dir, documents(seen))
+    try:
+        write_documents(run_dir, documents(seen))
+    finally:
+        print_summary(console, seen)
     if interrupted:
         console.print("interrupted; go on with the same command and --resume", markup=False)
     console.print(f"report   {run_dir / 'report.md'}", markup=False, soft_wrap=True)

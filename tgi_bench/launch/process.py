@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tgi_bench.errors import LaunchError
+from tgi_bench.errors import LaunchError, NotRecordedError, not_written
 from tgi_bench.launch import follow_parent
 from tgi_bench.launch.cause import death_of
 from tgi_bench.launch.endpoint import Death
@@ -96,7 +96,12 @@ class ServerProcess:
             self._kills, self._kills_before = own, own.read()
 
     def alive(self) -> bool:
-        """Whether the program runs. What it started may outlive it until `stop`."""
+        """Whether the program runs. What it started may outlive it until `stop`.
+
+        False too where its log cannot be written any more, by which it is known.
+        """
+        if self._log_failure():
+            return False
         if not self._stopped and self._ended() is None:
             return True
         if self._pump is not None:
@@ -105,6 +110,8 @@ class ServerProcess:
 
     def death(self, since: int = 0, device_type: str | None = None) -> Death | None:
         """As RunningServer has it, from its log, its exit and its cgroup."""
+        if failure := self._log_failure():
+            return Death(failure)
         # Asked before its log is read: what it wrote before its end is then in there.
         ended = None if self.alive() else self._ended()
         kills = self._kills.read() - self._kills_before
@@ -131,6 +138,10 @@ class ServerProcess:
             self._stopped = True
             if self._pump is not None:
                 self._pump.stop(_LOG_WAIT_S)
+
+    def _log_failure(self) -> str:
+        """Why its log is written no more; empty while it is."""
+        return "" if self._pump is None else self._pump.failure
 
     def _ended(self) -> str | None:
         """How it ended, without reaping it; None while it runs."""
@@ -188,7 +199,10 @@ def number_start(log_path: Path) -> int:
             stream.write(f"{line_end}{_START_LINE}{number}\n".encode())
             return stream.tell()
     except OSError as error:
-        raise LaunchError(f"{log_path} cannot be written: {error.strerror}") from error
+        failed = not_written(f"{log_path} cannot be written", error)
+        if isinstance(failed, NotRecordedError):
+            raise failed from error
+        raise LaunchError(str(failed)) from error
 
 
 def _exit_words(code: int) -> str:

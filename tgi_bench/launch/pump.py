@@ -15,12 +15,17 @@ _CHUNK = 1 << 16
 class Pump:
     """Copies what is written to `inlet` to the end of a file, in a thread of its own.
 
-    Close `inlet` once the server has it. Raises OSError where the file cannot be written.
+    Close `inlet` once the server has it. Raises OSError where the file cannot be opened. Where it
+    cannot be written later, what comes is dropped: a server must not stand still for it.
+
+    failure: why it could not be written, in one sentence; empty where it could.
     """
 
     def __init__(self, path: Path, redactor: Redactor) -> None:
         self._stream = RedactedStream(redactor)
+        self._path = path
         self._file = path.open("ab", buffering=0)
+        self.failure = ""
         self._outlet, self.inlet = os.pipe()
         self._stop_outlet, self._stop_inlet = os.pipe()
         self._inlet_open = True
@@ -52,9 +57,19 @@ class Pump:
                 data = os.read(self._outlet, _CHUNK) if self._outlet in readable else b""
                 if not data:
                     return
-                self._file.write(self._stream.feed(data))
+                self._write(self._stream.feed(data))
         finally:
-            self._file.write(self._stream.end())
+            self._write(self._stream.end())
             self._file.close()
             for descriptor in (self._outlet, self._stop_outlet):
                 os.close(descriptor)
+
+    def _write(self, data: bytes) -> None:
+        if self.failure:
+            return
+        rest = memoryview(data)
+        try:
+            while rest:
+                rest = rest[self._file.write(rest) or 0 :]
+        except OSError as error:
+            self.failure = f"{self._path} cannot be written: {error.strerror}"

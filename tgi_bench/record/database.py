@@ -9,20 +9,24 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
-from tgi_bench.errors import NotRecordedError, ResultsError, RunFileError
+from tgi_bench.errors import NotRecordedError, ResultsError, RunFileError, not_written
 from tgi_bench.record.recovery import readable, unsettled
 from tgi_bench.record.schema import APPLICATION_ID, FORMAT_VERSION, MIGRATIONS, statements
 
 FILE_NAME = "run.db"
 _MAGIC = b"SQLite format 3\0"
 _BUSY_TIMEOUT_S = 10.0
+_NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
+_PRIMARY = 0xFF
+"""An error's code without what is added to it."""
 _MOST_PATH_BYTES = 4095
 
 
 def create_database(path: Path, fill: Callable[[sqlite3.Connection], None]) -> None:
     """A new file of this format with what `fill` writes; it appears under its name complete.
 
-    Raises ResultsError where the file exists or its folder cannot be written.
+    Raises ResultsError where the file exists or its folder cannot be written, NotRecordedError
+    where it has no room.
     """
     unfinished = path.with_name(path.name + ".new")
     try:
@@ -40,8 +44,13 @@ def create_database(path: Path, fill: Callable[[sqlite3.Connection], None]) -> N
     except FileExistsError:
         unfinished.unlink()
         raise ResultsError(f"{path} exists already and is not overwritten") from None
-    except (OSError, sqlite3.OperationalError, sqlite3.IntegrityError) as error:
-        raise ResultsError(f"{path} cannot be written: {_why(error)}") from error
+    except OSError as error:
+        unfinished.unlink(missing_ok=True)
+        raise not_written(f"{path} cannot be written", error) from error
+    except (sqlite3.OperationalError, sqlite3.IntegrityError) as error:
+        unfinished.unlink(missing_ok=True)
+        kind = NotRecordedError if error.sqlite_errorcode & _PRIMARY in _NO_ROOM else ResultsError
+        raise kind(f"{path} cannot be written: {error}") from error
 
 
 def open_database(path: Path, writable: bool) -> sqlite3.Connection:

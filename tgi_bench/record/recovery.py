@@ -18,7 +18,12 @@ from tgi_bench.errors import RunFileError
 JOURNALS = ("-journal", "-wal")
 """What SQLite lays beside a file. Its -shm is an index of -wal, and made again."""
 
-_WANTS_RECOVERY = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
+_WANTS_RECOVERY = (
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_IOERR,  # a full disk has no room for the index of a log
+    sqlite3.SQLITE_FULL,
+)
 _PRIMARY = 0xFF
 _MOST_COPIED_BYTES = 4 << 30
 

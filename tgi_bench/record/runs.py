@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tgi_bench.errors import ResultsError, RunFileError
+from tgi_bench.errors import NotRecordedError, ResultsError, RunFileError
 from tgi_bench.record.database import FILE_NAME
 from tgi_bench.record.store import RunStore
 
@@ -20,6 +20,8 @@ REPORT_NAME = "report.md"
 """Written last of a run's reports: where it is missing, they are."""
 
 _MOST_IN_ONE_SECOND = 99
+_ROOM_PROBE = ".room"
+_ROOM_BYTES = 1 << 14
 _RUN_ID = re.compile(r"(\d{8}T\d{6}Z)-([0-9a-f]{6})(?:-([1-9]\d?))?")
 
 
@@ -101,6 +103,18 @@ def _through(run_dir: Path, digest: str) -> bool:
         if store.header().plan.digest != digest:
             return True
         return store.finished() and (run_dir / REPORT_NAME).exists()
+
+
+def require_room(run_dir: Path) -> None:
+    """Raise NotRecordedError where nothing more can be written: what failed may have failed so."""
+    probe = run_dir / _ROOM_PROBE
+    try:
+        try:
+            probe.write_bytes(b"x" * _ROOM_BYTES)
+        finally:
+            probe.unlink(missing_ok=True)
+    except OSError as error:
+        raise NotRecordedError(f"{run_dir} cannot be written: {error.strerror}") from error
 
 
 class RunLock:

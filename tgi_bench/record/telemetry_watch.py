@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -83,7 +83,7 @@ class TelemetryWatch:
         self.ready(simulated)
         if self.enabled:
             self._ask = ask
-            self._ask_now(None)
+            self._ask_now()
         try:
             yield
         finally:
@@ -112,16 +112,19 @@ class TelemetryWatch:
 
     def _record(self, of: tuple[RunStore, str, int], began: Gauges) -> None:
         store, trial_id, attempt = of
-        self._ask_now(of)
+        self._ask_now()
         if self._sampling is None:
             seen = without_devices(self._absent, began)
         else:
             seen = self._sampling.end(began)
         store.add_telemetry(trial_id, attempt, seen)
+        # Only now is there something that the answer can be added to.
+        if self._asked is not None:
+            self._asked = replace(self._asked, ended=of)
 
-    def _ask_now(self, ended: tuple[RunStore, str, int] | None) -> None:
+    def _ask_now(self) -> None:
         if self._ask is not None:
-            self._asked = _Asked(self._ask(), time.monotonic_ns(), ended)
+            self._asked = _Asked(self._ask(), time.monotonic_ns(), None)
 
     def _gauges_now(self) -> Gauges:
         """What was asked a moment ago, else what is asked now."""
@@ -130,7 +133,7 @@ class TelemetryWatch:
         gauges = self._settle()
         if recent or self._ask is None:
             return gauges
-        self._ask_now(None)
+        self._ask_now()
         return self._settle()
 
     def _settle(self) -> Gauges:

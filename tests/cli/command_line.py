@@ -11,6 +11,8 @@ import pytest
 
 from tgi_bench.cli.main import main
 
+_ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
 
 @dataclass(frozen=True, slots=True)
 class Ended:
@@ -30,14 +32,15 @@ class CommandLine:
 
     def __call__(self, *arguments: str | Path) -> Ended:
         self.monkeypatch.setattr(sys, "argv", ["tgi-bench", *map(str, arguments)])
-        before = signal.getsignal(signal.SIGTERM)
+        before = {number: signal.getsignal(number) for number in _ENDING}
         code: object = 0
         try:
             main()
         except SystemExit as stop:
             code = stop.code
         finally:
-            signal.signal(signal.SIGTERM, before)
+            for number, handler in before.items():
+                signal.signal(number, handler)
         printed = self.capsys.readouterr()
         return Ended(code, printed.out, printed.err)
 

@@ -53,6 +53,8 @@ def test_a_server_that_outlived_a_killed_sweep_is_ended_by_the_next(tool: Tool) 
         (signal.SIGINT, "starting num_shard-1"),
         (signal.SIGINT, "[2/8]"),
         (signal.SIGTERM, "[5/8]"),
+        (signal.SIGHUP, "[3/8]"),
+        (signal.SIGQUIT, "[3/8]"),
     ],
 )
 def test_an_interrupt_ends_cleanly_with_a_report_of_what_there_is(

@@ -9,6 +9,7 @@ import errno
 import functools
 import gc
 import os
+import select
 import shlex
 import signal
 import sys
@@ -300,7 +301,7 @@ def main() -> None:
     # What is imported stays: passes over it while it grows are a tenth of a start.
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS, 10, 10)
     if sys.argv[1:2] != ["serve"]:
-        signal.signal(signal.SIGTERM, _interrupt)
+        _end_as_ctrl_c_does()
     try:
         _run_flushed()
     except click.exceptions.Exit as stop:
@@ -344,9 +345,26 @@ def _drop_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _interrupt(_signal: int, _frame: object) -> None:
-    """SIGTERM ends as Ctrl-C does: servers are stopped and what there is is reported."""
+def _end_as_ctrl_c_does() -> None:
+    """Other ways to end it: servers are stopped and what there is is reported."""
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
+            signal.signal(number, _interrupt)
+
+
+def _interrupt(number: int, _frame: object) -> None:
+    if number == signal.SIGHUP:
+        _leave_a_lost_terminal()
     raise KeyboardInterrupt
+
+
+def _leave_a_lost_terminal() -> None:
+    """Where a terminal is gone every line to it would fail, and end the report with it."""
+    for stream in (1, 2):
+        poll = select.poll()
+        poll.register(stream, 0)
+        if any(events & (select.POLLHUP | select.POLLERR) for _, events in poll.poll(0)):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,12 @@ def watched(except_pids: Sequence[int]) -> Iterator[MemoryPeak]:
     """Watch this process and its descendants but those named, until the context is left."""
     words = [str(pid) for pid in (os.getpid(), *except_pids)]
     command = [sys.executable, "-m", "tgi_bench.cli.memory_watch", *words]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        process_group=0,  # a terminal's signals are for the sweep alone
+    )
     peak = MemoryPeak()
     try:
         yield peak

@@ -53,6 +53,7 @@ def null_server(pace: Pace) -> Iterator[NullServerProcess]:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            process_group=0,  # a terminal's signals are for the sweep alone
         )
         try:
             yield NullServerProcess(f"http://{HOST}:{_port(process)}", process.pid, process, log)

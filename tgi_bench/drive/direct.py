@@ -133,6 +133,7 @@ class _Process:
                 stdout=log,
                 stderr=log,
                 env=_environ(model),
+                process_group=0,  # a terminal's signals are for the sweep alone
             )
 
     def ended(self) -> int:

@@ -40,6 +40,7 @@ class WorkerProcess:
                 [sys.executable, "-P", "-m", "tgi_bench.drive.worker", str(theirs.fileno())],
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
+                process_group=0,  # a terminal's signals are for the sweep alone
             )
 
     def send(self, message: Message) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import html
 import json
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 import pytest
 from hypothesis import given
@@ -39,6 +41,81 @@ def test_every_form_of_a_value_goes(form: str) -> None:
     assert "hf_a" not in said
 
 
+LONG = "hf_AbC/def+GHI?xyz~0123456789 '\""
+RAW = LONG.encode()
+
+
+def _within(before: int, after: int) -> str:
+    """Base64 of it in a longer text, as of a login."""
+    return base64.b64encode(b"u" * before + RAW + b"p" * after).decode()
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        LONG.upper(),
+        LONG.lower(),
+        LONG.swapcase(),
+        repr(LONG)[1:-1],
+        html.escape(LONG),
+        json.dumps(LONG).replace("/", "\\/"),
+        base64.b64encode(RAW).decode(),
+        base64.b64encode(RAW).decode().rstrip("="),
+        base64.urlsafe_b64encode(RAW).decode(),
+        base64.urlsafe_b64encode(RAW).decode().rstrip("="),
+        *(_within(before, after) for before in range(1, 4) for after in range(3)),
+        RAW.hex(),
+        RAW.hex().upper(),
+        quote(LONG),
+        quote(LONG, safe="").lower(),
+        quote_plus(LONG),
+        quote(LONG, safe="!*'()~"),
+    ],
+)
+def test_every_form_of_a_long_value_goes(form: str) -> None:
+    said = redact(f"<{form}>", ["HF_TOKEN"], {"HF_TOKEN": LONG})
+    assert MASK in said
+    assert len(said) < len(MASK) + 16  # of what stood around it, and two bytes at either end
+    stream = RedactedStream(Redactor(["HF_TOKEN"], {"HF_TOKEN": LONG}))
+    assert stream.feed(f"<{form}>\n".encode()) + stream.end() == f"{said}\n".encode()
+
+
+@pytest.mark.parametrize("width", [64, 76])
+def test_a_long_value_in_lines_of_base64(width: int) -> None:
+    value = "eyJhbGciOiJIUzI1NiJ9." + "".join(chr(97 + n % 26) for n in range(200))
+    encoded = base64.b64encode(value.encode()).decode()
+    lines = "\n".join(encoded[n : n + width] for n in range(0, len(encoded), width))
+    said = redact(lines, ["A_TOKEN"], {"A_TOKEN": value})
+    assert all(line == MASK or len(line) < 16 for line in said.splitlines())
+
+
+@pytest.mark.parametrize("word", ["EMPTY", "none", "test", "token", "true", "1"])
+def test_a_word_that_stands_for_no_secret_stays(word: str) -> None:
+    line = f"{word} {word.upper()} of it"
+    assert redact(line, ["API_KEY"], {"API_KEY": word}) == line
+
+
+def test_a_short_value_goes_as_it_is_and_not_in_other_forms() -> None:
+    """Its encodings are in any text."""
+    environ = {"API_KEY": "secure"}
+    assert redact("secure, Secure, SECURE", environ, environ) == f"{MASK}, Secure, SECURE"
+    encoded = base64.b64encode(b"secure").decode()
+    assert redact(encoded, environ, environ) == encoded
+
+
+def test_the_password_of_a_proxy_goes_and_its_address_stays() -> None:
+    environ = {"HTTPS_PROXY": "http://me:p%40ss@proxy:3128", "https_proxy": "http://proxy"}
+    said = redact("http://me:p%40ss@proxy:3128 p@ss http://proxy", [], environ)
+    assert said == f"http://me:{MASK}@proxy:3128 {MASK} http://proxy"
+
+
+def test_bytes_that_are_no_text() -> None:
+    environ = {"A_TOKEN": b"hunter\xff22".decode("utf-8", "surrogateescape")}
+    redactor = Redactor(environ, environ)
+    assert redactor.bytes(b"<hunter\xff22>") == f"<{MASK}>".encode()
+    assert redactor.text(f"<{environ['A_TOKEN']}> \ud800") == f"<{MASK}> \ud800"
+
+
 def test_what_is_too_short_to_be_a_secret_stays() -> None:
     assert redact("1 of 11 in /srv/models", ENVIRON, ENVIRON) == f"1 of 11 in {MASK}"
     assert redact("k9 and 9", ["API_KEY"], {"API_KEY": "k9"}) == f"{MASK} and 9"
@@ -51,8 +128,11 @@ def test_a_value_within_another_and_one_of_many_lines() -> None:
     assert redact("x line two y", environ, environ) == f"x {MASK} y"
 
 
+WORDS = ["a", "hunter22", "HUNTER", "22", "aHVudGVy", "MjI", "\n", "\r", "é"]
+
+
 @given(
-    st.lists(st.sampled_from(["a", "hunter22", "hunter", "22", "\n", "\r", "é"]), max_size=40),
+    st.lists(st.sampled_from(WORDS), max_size=40),
     st.lists(st.integers(1, 12), min_size=1, max_size=10),
 )
 def test_a_stream_in_pieces_is_the_text(words: list[str], sizes: list[int]) -> None:
@@ -65,7 +145,8 @@ def test_a_stream_in_pieces_is_the_text(words: list[str], sizes: list[int]) -> N
         position, turn = position + size, turn + 1
     written += stream.end()
     assert written == redactor.bytes(data)
-    assert b"hunter22" not in written
+    assert b"hunter22" not in written.lower()
+    assert b"aHVudGVyMjI" not in written
 
 
 def test_a_line_without_end_is_not_held_back_for_ever() -> None:

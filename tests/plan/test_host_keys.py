@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
 
 from tgi_bench.errors import ExperimentError
@@ -17,6 +19,7 @@ from tgi_bench.plan.plan import (
     ProcessOptions,
     Timeouts,
 )
+from tgi_bench.plan.secret_words import secret_in
 
 TEXT = """experiment: e
 model: org/model
@@ -192,7 +195,7 @@ batches: {sequence_length: 16, decode_length: 3, batch_size: [1, 2], runs: 3}
         ("attach", "sockets: tmp/x", "server.sockets: must be the absolute path"),
         ("attach", f"sockets: /{'x' * 107}", "server.sockets: must be the absolute path"),
         ("process", "command: ''", "server.command: must hold at least the program's name"),
-        ("process", "command: \"a 'b\"", "server.command: `a 'b` is no command"),
+        ("process", "command: \"a 'b\"", "server.command: is no command: No closing quotation"),
         ("process", "command: 5", "server.command: must be a command, as a string or as a list"),
         ("process", "env: [A, A]", "server.env: holds a name twice"),
         ("process", "env: 5", "server.env: must be a list of names of environment variables"),
@@ -228,6 +231,17 @@ def test_what_is_refused(launcher: str, keys: str, message: str) -> None:
         ("attach", "headers: {X-Api-Key: hunter22$A}"),
         ("attach", "headers: {Cookie: 'session=hunter22; b=$A'}"),
         ("attach", "headers: {Cookie: [hunter22]}"),
+        ("process", "engine: vllm\n  constant: {ssl-keyfile-password: hunter22}"),
+        ("process", "command: text-generation-launcher --api-key hunter22"),
+        ("process", "command: text-generation-launcher --api-key=hunter22"),
+        ("process", "command: [env, HF_TOKEN=hunter22, text-generation-launcher]"),
+        ("process", "command: env AWS_SECRET_ACCESS_KEY=hunter22 serve"),
+        ("process", "command: sh -c 'HF_TOKEN=hunter22 exec text-generation-launcher'"),
+        ("process", "command: sh -c 'serve --hf-token hunter22'"),
+        ("process", "command: [curl, -H, 'Authorization: Bearer hunter22']"),
+        ("process", "command: serve --proxy http://me:hunter22@proxy"),
+        ("process", "command: serve --login hf_hunter22hunter22hunter22"),
+        ("process", 'command: serve --login "hunter22'),
     ],
 )
 def test_a_secret_is_refused_and_not_shown(launcher: str, keys: str) -> None:
@@ -235,8 +249,24 @@ def test_a_secret_is_refused_and_not_shown(launcher: str, keys: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "command",
+    [
+        "text-generation-launcher",
+        "serve --max-batch-prefill-tokens 4096 --tokenizer x --eos-token </s> --pad-token 0",
+        "serve --api-key-file keys.txt --ssl-keyfile a.pem --ssl-key /etc/a.pem --token --next",
+        "sh -c 'serve --api-key $API_KEY --hf-token=$HF_TOKEN'",
+        "env KEY_COUNT=2 MONKEY=x python -m 'my server'",
+        "curl -H 'Authorization: Bearer $KEY' http://host:80/a@b",
+    ],
+)
+def test_what_only_looks_like_a_secret_is_taken(command: str) -> None:
+    assert secret_in(shlex.split(command)) is None
+
+
+@pytest.mark.parametrize(
     "setting",
     [
+        "server.command=serve --api-key hunter22",
         "server.env=HF_TOKEN=hunter22",
         "server.constant.api_key=hunter22",
         "server.constant.ngrok_authtoken=hunter22",

@@ -17,6 +17,7 @@ from tgi_bench.launch.probe import FindUrl, Probe
 from tgi_bench.launch.process import Command, ServerProcess
 from tgi_bench.launch.readiness import wait_until_ready
 from tgi_bench.launch.secrets import Redactor, handed_on
+from tgi_bench.launch.server_environ import needed
 from tgi_bench.plan.engines import Engine, engine_spec
 from tgi_bench.plan.launcher_args import arguments_of
 from tgi_bench.plan.plan import Deployment
@@ -71,7 +72,7 @@ def running(
     Raises LaunchError where it does not become ready.
     """
     environ = environ_for(deployment)
-    redactor = Redactor.of(deployment, environ)
+    redactor = Redactor.of(deployment, os.environ)
     log_path = options.log_path(deployment.deployment_id)
     command = Command(program.argv, environ, log_path, options.run_id, redactor)
     probe = Probe.of(deployment, program.find_url, environ)
@@ -97,10 +98,10 @@ def running(
 
 
 def environ_for(deployment: Deployment) -> dict[str, str]:
-    """This process's environment without the variables that are arguments of the server.
+    """What a server needs of this process's environment, and what the experiment names.
 
-    The plan alone says what is deployed: a MAX_TOTAL_TOKENS of the user's shell would be
-    in effect without being requested. What the experiment hands on by name stays.
+    The plan alone says what is deployed: a MAX_TOTAL_TOKENS of the user's shell would be in effect
+    without being requested, so what is an argument of the server is none of it.
     """
     prefix = engine_spec(deployment.engine).argument_variables
     names: set[str | None] = set()
@@ -108,7 +109,7 @@ def environ_for(deployment: Deployment) -> dict[str, str]:
         names = {spec.env for spec in arguments_of(deployment.tgi_version)}
     kept = {
         name: value
-        for name, value in os.environ.items()
+        for name, value in needed(os.environ).items()
         if name not in names and not (prefix and name.startswith(prefix))
     }
     return {**kept, **handed_on(deployment, os.environ)}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Self
-from urllib.parse import quote
+from urllib.parse import unquote
 
 from tgi_bench.errors import InputError
+from tgi_bench.launch.secret_forms import FormsPattern, forms_of
+from tgi_bench.launch.server_environ import PROXIES
 from tgi_bench.plan.engines import Engine, engine_spec
 from tgi_bench.plan.host_keys import variables_in, with_variables
 from tgi_bench.plan.launcher_args import parse_version
@@ -18,7 +19,28 @@ MASK = "[redacted]"
 HUB_TOKEN, OLD_HUB_TOKEN = "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"
 _SINCE_HUB_TOKEN = (2, 1, 0)
 _SECRET_NAME = re.compile(r"TOKEN|KEY|SECRET|PASS|CREDENTIAL|AUTH", re.IGNORECASE)
+_LOGIN = re.compile(r"[^/]*//[^/@:]*:([^/@]+)@")
 _SHORTEST = 8
+_NO_SECRETS = frozenset(
+    {
+        "0",
+        "1",
+        "dummy",
+        "empty",
+        "false",
+        "key",
+        "no",
+        "none",
+        "null",
+        "off",
+        "on",
+        "test",
+        "token",
+        "true",
+        "yes",
+    }
+)
+"""What stands where no secret is needed: without these words no log can be read."""
 _LONGEST_LINE = 1 << 16
 
 
@@ -101,7 +123,8 @@ def redact(text: str, names: Iterable[str], environ: Mapping[str, str]) -> str:
     """The text with MASK in place of the value of each named variable.
 
     A value shorter than 8 characters is left alone unless its variable's name is one of a
-    secret: `HF_HUB_OFFLINE=1` must not take every 1 out of a log.
+    secret: `HF_HUB_OFFLINE=1` must not take every 1 out of a log. One of 8 and more goes in other
+    case, in hexadecimal digits, in base64 and in a URL's form too.
     """
     return Redactor(names, environ).text(text)
 
@@ -110,22 +133,20 @@ class Redactor:
     """The same for many texts."""
 
     def __init__(self, names: Iterable[str], environ: Mapping[str, str]) -> None:
-        forms = {form for name in names for form in _forms(name, environ.get(name, ""))}
-        # The longest first: a value that holds another must not leave its ends behind.
-        ordered = sorted(forms, key=lambda form: (-len(form), form))
-        encoded = [form.encode("utf-8", "surrogateescape") for form in ordered]
-        self._text = re.compile("|".join(map(re.escape, ordered))) if ordered else None
-        self._bytes = re.compile(b"|".join(map(re.escape, encoded))) if encoded else None
-        self.longest = max(map(len, encoded), default=0)
-        """Bytes of the longest value; 0 where there is nothing to redact."""
+        values = {v for name in names for v in _values(name, environ.get(name, ""))}
+        values |= set(_proxy_passwords(environ))
+        self._forms = FormsPattern(form for value in values for form in forms_of(value))
+        self.longest = self._forms.longest
+        """Bytes of the longest form of a value; 0 where there is nothing to redact."""
 
     def text(self, text: str) -> str:
         """The text without the values."""
-        return text if self._text is None else self._text.sub(MASK, text)
+        clean = self.bytes(text.encode("utf-8", "surrogatepass"))
+        return clean.decode("utf-8", "surrogatepass")
 
     def bytes(self, data: bytes) -> bytes:
         """The bytes without the values."""
-        return data if self._bytes is None else self._bytes.sub(MASK.encode(), data)
+        return self._forms.sub(MASK.encode(), data)
 
     def pairs(self, pairs: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
         """Names and texts without the values."""
@@ -163,18 +184,15 @@ class RedactedStream:
         return self._redactor.bytes(held)
 
 
-def _forms(name: str, value: str) -> tuple[str, ...]:
-    """A value as it may stand in a text: itself, each of its lines, escaped, in a URL."""
+def _values(name: str, value: str) -> set[str]:
+    """What is not to be seen of a variable: its value, and each of its lines."""
     least = 1 if _SECRET_NAME.search(name) else _SHORTEST
     parts = {value.strip(), *(line.strip() for line in value.splitlines())}
-    return tuple(
-        form
-        for part in parts
-        if len(part) >= least
-        for form in {
-            part,
-            json.dumps(part)[1:-1],
-            json.dumps(part, ensure_ascii=False)[1:-1],
-            quote(part.encode("utf-8", "surrogateescape"), safe=""),
-        }
-    )
+    return {part for part in parts if len(part) >= least and part.lower() not in _NO_SECRETS}
+
+
+def _proxy_passwords(environ: Mapping[str, str]) -> Iterator[str]:
+    """Of the proxies that a server is told of."""
+    for name, value in environ.items():
+        if name.lower() in PROXIES and (login := _LOGIN.match(value)):
+            yield from {login[1], unquote(login[1])}

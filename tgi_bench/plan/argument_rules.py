@@ -9,6 +9,7 @@ from tgi_bench.errors import Problem
 from tgi_bench.plan.engines import Engine, engine_spec
 from tgi_bench.plan.launcher_args import check
 from tgi_bench.plan.plan import ArgumentValue
+from tgi_bench.plan.secret_words import is_secret_name
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*", re.ASCII)
 
@@ -25,7 +26,7 @@ def argument_problems(
             f"server.env: [{spec.api_key_variable if name == 'api_key' else name.upper()}]",
         )
         for name, value in arguments
-        if name.replace("-", "_") in spec.secret_arguments and value is not None
+        if value is not None and _is_secret(engine, name)
     )
     if secret:
         return secret
@@ -36,6 +37,13 @@ def argument_problems(
         for name, _ in arguments
         if not _NAME.fullmatch(name)
     )
+
+
+def _is_secret(engine: Engine, name: str) -> bool:
+    """Of other engines than TGI, whose arguments no table knows, by the name alone too."""
+    if name.replace("-", "_") in engine_spec(engine).secret_arguments:
+        return True
+    return engine is not Engine.TGI and is_secret_name(name)
 
 
 def model_arguments(engine: Engine) -> frozenset[str]:

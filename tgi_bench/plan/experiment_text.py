@@ -14,7 +14,7 @@ from tgi_bench.plan.task_expand import expand_tasks
 from tgi_bench.plan.yaml_tree import Document, Tree, YamlError, parse_yaml
 
 LAUNCHER_KEY = "server.launcher"
-_BY_NAME = ("server.env", "server.headers")
+_HIDDEN = ("server.env", "server.headers", "server.command")
 _SECRET = re.compile(r"token$|key$|secret|password", re.IGNORECASE)
 
 
@@ -107,7 +107,7 @@ def _flag(override: Override) -> str:
 
 def _shown(override: Override) -> str:
     """The value, unless it is where somebody may have written a secret."""
-    secret = override.key_path.startswith(_BY_NAME) or _SECRET.search(override.key_path)
+    secret = override.key_path.startswith(_HIDDEN) or _SECRET.search(override.key_path)
     return "..." if secret else shown(override.value)
 
 

@@ -11,6 +11,7 @@ from pydantic import JsonValue
 from pydantic_core import PydanticCustomError
 
 from tgi_bench.plan.nearest import shown
+from tgi_bench.plan.secret_words import secret_in
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _VOLUME = re.compile(r"(?:/[^:]*|[A-Za-z0-9][A-Za-z0-9_.-]*):/[^:]*(?::(?:ro|rw)(?:,[zZ])?)?")
@@ -67,11 +68,16 @@ def command_words(value: object) -> list[str]:
         try:
             words = shlex.split(value)
         except ValueError as error:
-            raise refused(f"`{shown(value)}` is no command: {error}") from None
+            raise refused(f"is no command: {error}") from None
     else:
         words = _texts(value, "a command, as a string or as a list of its words")
     if not words or not words[0] or any("\0" in word for word in words):
         raise refused("must hold at least the program's name")
+    if (secret := secret_in(words)) is not None:
+        raise refused(
+            f"holds what looks like a secret ({secret}), and the command is recorded: leave it out "
+            "and hand it on by the name of its environment variable, as in server.env: [HF_TOKEN]"
+        )
     return words
 
 

@@ -76,18 +76,83 @@ def test_a_path_that_is_not_there(tmp_path: Path) -> None:
         RunStore.open(Path("a\0b"), writable=False)
 
 
-def test_a_value_of_another_format_is_told_as_damage(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (
+            "UPDATE environment SET value = x'ff'",
+            "a value of environment.value is not",
+        ),
+        ("UPDATE trials SET batch_size = 1 << 60", "a value of trials.batch_size is not"),
+        ("UPDATE trials SET runs = 0", "a value of trials.runs is not"),
+        ("UPDATE steps SET sent_ns = 'soon'", "a value of steps.sent_ns is not"),
+        ("UPDATE deployments SET load_s = 9e999", "a value of deployments.load_s is not"),
+        ("UPDATE deployments SET load_s = x'00'", "a value of deployments.load_s is not"),
+        ("DELETE FROM deployment_arguments; DELETE FROM deployments", "belongs to none of"),
+        (
+            "INSERT INTO published VALUES ((SELECT trial_id FROM trials), 0, 'Prefill', "
+            "0, 1, 1, 1, 1, 1, 1, 1, 1)",
+            "a value of published.mean_ns is not",
+        ),
+        ("ALTER TABLE steps RENAME COLUMN reason TO season", "its table steps is not that of"),
+        ("DROP TABLE published", "its table published is not that of format"),
+    ],
+)
+def test_a_value_that_cannot_have_been_written(tmp_path: Path, spoil: str, says: str) -> None:
     connection = sqlite3.connect(_run(tmp_path))
-    connection.execute("UPDATE deployments SET launcher = 'rocket'")
-    connection.execute("UPDATE steps SET phase = 'rest'")
-    connection.execute("DROP TABLE published")
+    connection.executescript(spoil)
     connection.commit()
     connection.close()
-    trial = samples.trial(1).trial_id
-    with RunStore.open(tmp_path, writable=False) as store:
-        for read in (store.header, lambda: store.observations(trial), lambda: store.published("")):
-            with pytest.raises(RunFileError, match="is damaged"):
-                read()
+    with pytest.raises(RunFileError, match=f"run.db: is damaged: .*{says}") as caught:
+        RunStore.open(tmp_path, writable=False)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        ("UPDATE deployments SET launcher = 'rocket'", "rocket"),
+        ("UPDATE deployments SET tgi_version = 'x'", "`x`"),
+        ("UPDATE deployments SET host = '[]'", "must be a mapping"),
+        ("UPDATE deployment_arguments SET name = 'num_rhard'", "has no argument 'num_rhard'"),
+        ("UPDATE deployment_arguments SET value = '[1]'", r"value is \[1\]"),
+        ("UPDATE trials SET prompt_seed = 'x'", "invalid literal"),
+    ],
+)
+def test_a_value_of_another_format_is_told_as_damage(tmp_path: Path, spoil: str, says: str) -> None:
+    connection = sqlite3.connect(_run(tmp_path))
+    connection.executescript(spoil)
+    connection.commit()
+    connection.close()
+    with (
+        RunStore.open(tmp_path, writable=False) as store,
+        pytest.raises(RunFileError, match=f"run.db: is damaged: .*{says}"),
+    ):
+        store.header()
+
+
+def test_a_file_of_which_sqlite_says_what_is_no_text(tmp_path: Path) -> None:
+    """It quotes the schema that it cannot read."""
+    file = _run(tmp_path)
+    data = file.read_bytes()
+    place = data.index(b"CREATE TABLE environment")
+    file.write_bytes(data[:place] + b"\xc5\xff\xfe" + data[place + 3 :])
+    for writable in (False, True):
+        with pytest.raises(RunFileError) as caught:
+            RunStore.open(tmp_path, writable)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_step_of_no_known_phase(tmp_path: Path) -> None:
+    connection = sqlite3.connect(_run(tmp_path))
+    connection.execute("UPDATE steps SET phase = 'rest'")
+    connection.commit()
+    connection.close()
+    with (
+        RunStore.open(tmp_path, writable=False) as store,
+        pytest.raises(RunFileError, match="is damaged"),
+    ):
+        store.observations(samples.trial(1).trial_id)
 
 
 def test_a_run_file_without_its_run(tmp_path: Path) -> None:
@@ -96,8 +161,8 @@ def test_a_run_file_without_its_run(tmp_path: Path) -> None:
     connection.commit()
     connection.close()
     with (
-        RunStore.open(tmp_path, writable=False) as store,
         pytest.raises(RunFileError, match=r"is damaged: it has no run$"),
+        RunStore.open(tmp_path, writable=False) as store,
     ):
         store.header()
 

@@ -24,7 +24,7 @@ from tgi_bench.record.schema import APPLICATION_ID, FORMAT_VERSION, MIGRATIONS, 
 from tgi_bench.record.store import RunStore
 
 _TEXT = st.text(max_size=12)
-_SIZE = st.none() | st.integers(0, 2**31)
+_SIZE = st.none() | st.integers(1, 2**31 - 1)
 _KEYS = st.tuples(st.sampled_from(PublishedMetric), st.sampled_from(FigureKind))
 
 
@@ -33,7 +33,7 @@ def _values(draw: st.DrawFn) -> tuple[PublishedValue, ...]:
     keys = draw(st.lists(_KEYS, max_size=4, unique=True))
     figure = st.floats(1e-9, 1e12)
     return tuple(
-        PublishedValue(metric, kind, draw(figure), draw(_TEXT), draw(_TEXT))
+        PublishedValue(metric, kind, draw(figure), repr(draw(figure)), draw(_TEXT))
         for metric, kind in keys
     )
 
@@ -150,7 +150,7 @@ def test_what_this_format_does_not_know_is_said_in_one_sentence(tmp_path: Path, 
     connection.commit()
     connection.close()
     with (
-        RunStore.open(tmp_path, writable=False) as store,
         pytest.raises(RunFileError, match="is damaged"),
+        RunStore.open(tmp_path, writable=False) as store,
     ):
         store.entries()

@@ -215,8 +215,8 @@ def test_a_request_that_is_not_as_written_is_told_as_damage(tmp_path: Path, spoi
     connection.commit()
     connection.close()
     with (
-        RunStore.open(tmp_path, writable=False) as store,
         pytest.raises(RunFileError, match=r"run.db: is damaged: .*"),
+        RunStore.open(tmp_path, writable=False) as store,
     ):
         list(store.requests(LOAD))
 
@@ -240,7 +240,7 @@ def test_what_else_is_told_as_damage(
     connection.execute(spoil)
     connection.commit()
     connection.close()
-    with RunStore.open(tmp_path, False) as store, pytest.raises(RunFileError, match="is damaged"):
+    with pytest.raises(RunFileError, match="is damaged"), RunStore.open(tmp_path, False) as store:
         read(store)
 
 

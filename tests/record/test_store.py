@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from tests.record import samples
 from tgi_bench.errors import ResultsError
 from tgi_bench.observation import Outcome, PublishedFigures, TrialEnd
+from tgi_bench.plan.launcher_args import arguments_of
 from tgi_bench.plan.plan import (
     ArgumentValue,
     AttachOptions,
@@ -44,6 +45,7 @@ def test_the_header_is_read_back_equal(tmp_path: Path) -> None:
         assert not store.finished()
 
 
+_NAMES = [spec.name for spec in arguments_of(samples.deployment().tgi_version)]
 _values: st.SearchStrategy[ArgumentValue] = st.one_of(
     st.none(),
     st.booleans(),
@@ -56,7 +58,7 @@ _fractions = st.none() | st.floats(min_value=0.001, max_value=1.0)
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    values=st.lists(st.tuples(st.text(min_size=1), _values), max_size=6),
+    values=st.lists(st.tuples(st.sampled_from(_NAMES), _values), max_size=6),
     sampling=st.builds(
         Sampling,
         do_sample=st.booleans(),

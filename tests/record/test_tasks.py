@@ -118,5 +118,5 @@ def test_a_damaged_run_is_told(tmp_path: Path) -> None:
     connection.execute("UPDATE task_calls SET step_ends_ns = x'00'")
     connection.commit()
     connection.close()
-    with RunStore.open(tmp_path, writable=False) as store, pytest.raises(RunFileError):
+    with pytest.raises(RunFileError), RunStore.open(tmp_path, writable=False) as store:
         store.tasks.runs(FIRST.trial_id)

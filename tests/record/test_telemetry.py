@@ -89,7 +89,7 @@ def test_a_value_of_another_format_is_damage(tmp_path: Path) -> None:
     connection.execute("DROP TABLE server_gauges")
     connection.commit()
     connection.close()
-    with RunStore.open(tmp_path, False) as store, pytest.raises(RunFileError, match="is damaged"):
+    with pytest.raises(RunFileError, match="is damaged"), RunStore.open(tmp_path, False) as store:
         store.telemetry(TRIAL)
 
 

@@ -9,9 +9,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
-from tgi_bench.errors import NotRecordedError, ResultsError, RunFileError, not_written
+from tgi_bench.errors import (
+    NotRecordedError,
+    ResultsError,
+    RunFileError,
+    not_written,
+    one_line,
+)
 from tgi_bench.record.recovery import readable, unsettled
 from tgi_bench.record.schema import APPLICATION_ID, FORMAT_VERSION, MIGRATIONS, statements
+from tgi_bench.record.soundness import unsound
 
 FILE_NAME = "run.db"
 _MAGIC = b"SQLite format 3\0"
@@ -53,10 +60,11 @@ def create_database(path: Path, fill: Callable[[sqlite3.Connection], None]) -> N
         raise kind(f"{path} cannot be written: {error}") from error
 
 
-def open_database(path: Path, writable: bool) -> sqlite3.Connection:
+def open_database(path: Path, writable: bool, fresh: bool = False) -> sqlite3.Connection:
     """A checked connection; a file of an older format is upgraded first.
 
-    path: the run's folder or its run.db. A reader may open a run that is being written; it leaves
+    path: the run's folder or its run.db. fresh: it was made here just now, and is not checked. A
+    reader may open a run that is being written; it leaves
     an older file as it is and reads an upgraded copy in memory. What a killed sweep left half
     written is recovered. Raises RunFileError.
     """
@@ -65,7 +73,7 @@ def open_database(path: Path, writable: bool) -> sqlite3.Connection:
         connection = _connect(file, "rw") if writable else readable(file, _connect)
     try:
         with _refusing(file):
-            version = _check(connection, file)
+            version = FORMAT_VERSION if fresh else _check(connection, file)
         if version < FORMAT_VERSION and not writable:
             return _upgraded_copy(connection, file)
         if version < FORMAT_VERSION:
@@ -165,7 +173,7 @@ def _roll_back(connection: sqlite3.Connection) -> None:
 
 def damaged(file: Path, error: Exception) -> RunFileError:
     """What to say where a value that was read is not what this format holds."""
-    return RunFileError(f"{file}: is damaged: {error}")
+    return RunFileError(f"{file}: is damaged: {_on_one_line(str(error))}")
 
 
 def _connect(file: Path, mode: str) -> sqlite3.Connection:
@@ -192,7 +200,9 @@ def _check(connection: sqlite3.Connection, file: Path) -> int:
     if found == "ok" and file.stat().st_size % page_bytes and not unsettled(file):
         found = "its last page is cut off"
     if found != "ok":
-        raise RunFileError(f"{file}: is truncated or damaged: {' '.join(str(found).split())}")
+        raise RunFileError(f"{file}: is truncated or damaged: {_on_one_line(str(found))}")
+    if wrong := unsound(connection, MIGRATIONS[:version]):
+        raise RunFileError(f"{file}: is damaged: {wrong}")
     return version
 
 
@@ -210,8 +220,16 @@ def _migrate(connection: sqlite3.Connection) -> None:
 def _refusing(file: Path) -> Iterator[None]:
     try:
         yield
-    except sqlite3.DatabaseError as error:
-        raise RunFileError(f"{file}: is truncated, damaged or unreadable: {error}") from error
+    # UnicodeDecodeError: what SQLite says of a file quotes it.
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+        raise RunFileError(
+            f"{file}: is truncated, damaged or unreadable: {_on_one_line(str(error))}"
+        ) from error
+
+
+def _on_one_line(text: str) -> str:
+    """SQLite quotes a statement with its lines, pydantic says each problem on some."""
+    return one_line(" ".join(text.split()))
 
 
 def _why(error: Exception) -> str:

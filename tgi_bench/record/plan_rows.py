@@ -7,7 +7,10 @@ import sqlite3
 from dataclasses import asdict
 from typing import Any
 
+from tgi_bench.errors import InputError
+from tgi_bench.plan.launcher_args import arguments_of
 from tgi_bench.plan.plan import (
+    ArgumentValue,
     AttachOptions,
     BatchTrial,
     Deployment,
@@ -59,15 +62,19 @@ def insert_plan(connection: sqlite3.Connection, plan: Plan) -> None:
 
 def select_plan(connection: sqlite3.Connection) -> Plan:
     """The plan that `insert_plan` wrote, with the run row's experiment, model and digest."""
-    experiment, model, digest = connection.execute(
-        "SELECT experiment, model, digest FROM run"
+    experiment, model, digest, origin = connection.execute(
+        "SELECT experiment, model, digest, origin FROM run"
     ).fetchone()
     overrides = connection.execute("SELECT key_path, value FROM overrides ORDER BY position")
     loads = connection.execute("SELECT asked FROM load_trials ORDER BY position")
+    deployments = _select_deployments(connection)
+    if origin != "imported":  # a published report may list what no version has
+        for deployment in deployments:
+            _require_known_arguments(deployment)
     return Plan(
         experiment=experiment,
         model=model,
-        deployments=_select_deployments(connection),
+        deployments=deployments,
         trials=_select_trials(connection),
         overrides=tuple(Override(key_path, value) for key_path, value in overrides),
         digest=digest,
@@ -127,6 +134,19 @@ def _select_deployments(connection: sqlite3.Connection) -> tuple[Deployment, ...
     )
 
 
+def _require_known_arguments(deployment: Deployment) -> None:
+    """Raises ValueError where TGI's launcher of that version has no such argument."""
+    if deployment.engine is not Engine.TGI:
+        return
+    try:
+        known = {spec.name for spec in arguments_of(deployment.tgi_version)}
+    except InputError as error:
+        raise ValueError(str(error)) from error
+    for argument in deployment.arguments:
+        if argument.name not in known:
+            raise ValueError(f"text-generation-launcher has no argument {argument.name!r}")
+
+
 def _host(launcher: LauncherKind, said: dict[str, Any] | None) -> HostOptions:
     """The options that `asdict` made; None for `embedded` by default, and for an imported run."""
     match launcher:
@@ -156,8 +176,15 @@ def _select_arguments(
         (deployment_id,),
     )
     return tuple(
-        LauncherArgument(name, json.loads(value), bool(variable)) for name, value, variable in rows
+        LauncherArgument(name, _argument(json.loads(value)), bool(variable))
+        for name, value, variable in rows
     )
+
+
+def _argument(value: object) -> ArgumentValue:
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    raise ValueError(f"an argument's value is {value!r}")
 
 
 def _trial_row(trial: BatchTrial) -> tuple[str | int | float | None, ...]:

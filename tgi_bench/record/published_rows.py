@@ -63,9 +63,7 @@ def select_entries(connection: sqlite3.Connection) -> tuple[PublishedEntry, ...]
         "ORDER BY entry_id, position"
     ).fetchall()
     values = {
-        entry_id: tuple(
-            PublishedValue(PublishedMetric(r[1]), FigureKind(r[2]), r[3], r[4], r[5]) for r in rows
-        )
+        entry_id: tuple(_value(*row[1:]) for row in rows)
         for entry_id, rows in groupby(value_rows, key=lambda row: str(row[0]))
     }
     entry_rows = connection.execute(
@@ -90,3 +88,10 @@ def select_entries(connection: sqlite3.Connection) -> tuple[PublishedEntry, ...]
         )
         for row in entry_rows
     )
+
+
+def _value(metric: str, kind: str, value: float, printed: str, reason: str) -> PublishedValue:
+    """Raises ValueError: what was corrected was printed as a number."""
+    if reason:
+        float(printed)
+    return PublishedValue(PublishedMetric(metric), FigureKind(kind), value, printed, reason)

@@ -83,7 +83,7 @@ class RunStore:
         """A new run.db in an existing folder, open for writing. Raises ResultsError."""
         file = run_dir / FILE_NAME
         create_database(file, lambda connection: _insert_header(connection, header))
-        return cls.open(file, writable=True)
+        return cls(open_database(file, writable=True, fresh=True), file, writable=True)
 
     @classmethod
     def open(cls, path: Path, writable: bool) -> Self:

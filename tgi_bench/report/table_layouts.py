@@ -57,7 +57,7 @@ def _h2ogpt_row(entry: PublishedEntry) -> tuple[str, ...]:
     metrics = (PublishedMetric.SUMMARIZE_S, PublishedMetric.QUARTER_CHARACTERS_PER_S)
     figures = (entry.value(metric) for metric in metrics)
     return (
-        import_h2ogpt.BITS[entry.quantize],
+        import_h2ogpt.BITS.get(entry.quantize, UNDEFINED),
         f"{entry.devices} x {entry.accelerator}",
         *(cell_word(entry.end) if value is None else _exact(value, 0) for value in figures),
     )

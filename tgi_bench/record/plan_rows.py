@@ -148,7 +148,12 @@ def _require_known_arguments(deployment: Deployment) -> None:
 
 
 def _host(launcher: LauncherKind, said: dict[str, Any] | None) -> HostOptions:
-    """The options that `asdict` made; None for `embedded` by default, and for an imported run."""
+    """The options that `asdict` made; None for `embedded` by default, and for an imported run.
+
+    Raises ValueError or TypeError where it made no such.
+    """
+    if said is not None and not isinstance(said, dict):
+        raise ValueError(f"a launcher's options are {said!r}")
     match launcher:
         case LauncherKind.DOCKER if said is not None:
             volumes = tuple(said.get("volumes", ()))

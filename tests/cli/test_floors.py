@@ -7,20 +7,26 @@ from dataclasses import replace
 import pytest
 
 from tests.analysis.load_samples import OPEN_STAGE, STAGE
+from tests.record import samples
 from tests.report.load_example import load_run
 from tgi_bench.cli.sweep_command import QUICK_FLOOR_STREAMS, _floors
-from tgi_bench.load_observation import LoadStage
+from tgi_bench.load_observation import ClientFloor, LoadStage
 from tgi_bench.record.store import RunStore
 
 
 class _Stages(RunStore):
-    """Of each trial the given stages."""
+    """Of each trial the given stages, and what was measured before."""
+
+    measured: tuple[ClientFloor, ...] = ()
 
     def __init__(self, *of_each: tuple[LoadStage, ...]) -> None:
         self._left = iter(of_each)
 
     def load_stages(self, trial_id: str) -> tuple[LoadStage, ...]:
         return next(self._left, ())
+
+    def floors(self) -> tuple[ClientFloor, ...]:
+        return self.measured
 
 
 def closed(*concurrencies: int) -> tuple[LoadStage, ...]:
@@ -42,3 +48,12 @@ def closed(*concurrencies: int) -> tuple[LoadStage, ...]:
 def test_streams(stages: tuple[tuple[LoadStage, ...], ...], found: tuple[int | None, ...]) -> None:
     """As many as the last stages had, which in a search are next to the answer."""
     assert _floors(load_run().plan, _Stages(*stages)) == found
+
+
+def test_what_was_measured_before_a_kill_is_not_measured_again() -> None:
+    store = _Stages(closed(64), (OPEN_STAGE,))
+    store.measured = (samples.floor(),)
+    assert _floors(load_run().plan, store) == (None,)
+    again = _Stages(closed(8), (OPEN_STAGE,))
+    again.measured = (replace(samples.floor(), start_lateness_ns=(1.0, 2.0, 3.0)),)
+    assert _floors(load_run().plan, again) == (8,)

@@ -15,6 +15,7 @@ PACKAGE = Path(__file__).parent.parent / "tgi_bench"
 ARROWS: dict[str, frozenset[str]] = {
     "__init__": frozenset(),
     "errors": frozenset(),
+    "inert": frozenset(),
     "observation": frozenset(),
     "device_observation": frozenset(),
     "load_observation": frozenset(),
@@ -52,6 +53,7 @@ ARROWS: dict[str, frozenset[str]] = {
 FOR_ALL = frozenset(
     {
         "errors",
+        "inert",
         "observation",
         "load_observation",
         "codec",

@@ -18,6 +18,7 @@ from __future__ import annotations
 import errno
 from dataclasses import dataclass
 
+from tgi_bench.inert import one_line
 from tgi_bench.observation import Outcome
 
 NAME_THE_KEY = (
@@ -78,11 +79,6 @@ class LocatedExperimentError(ExperimentError):
                 f"{one_line(file)}:{_line_of(p.key_path, lines)}: {_sentence(p)}" for p in problems
             ),
         )
-
-
-def one_line(text: str) -> str:
-    """The text with line ends and control characters escaped: a name may hold them."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _sentence(problem: Problem) -> str:

@@ -35,7 +35,9 @@ def test_a_server_without_a_log_is_none(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(process, "_pump", lambda _command: Pump(FULL, NOTHING))
     with ServerProcess(command) as server:
         wait_for(lambda: not server.alive())
-        assert server.death_cause() == "/dev/full cannot be written: No space left on device"
+        death = server.death()
+        assert death is not None
+        assert death.cause == "/dev/full cannot be written: No space left on device"
 
 
 def test_a_start_that_cannot_be_numbered_is_not_recorded(tmp_path: Path) -> None:

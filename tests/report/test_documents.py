@@ -182,6 +182,6 @@ def test_table_by_hand() -> None:
     assert markdown(table) == (
         "| Step      |   b |\n|-----------|----:|\n| a\\|b      |   1 |\n| two lines |  22 |\n"
     )
-    assert csv_text(table) == 'Step,b\na|b,1\n"two\nlines",22\n'
+    assert csv_text(table) == "Step,b\na|b,1\ntwo lines,22\n"
     with pytest.raises(ValueError, match="1 cells under 2"):
         Table(("a", "b"), (("1",),))

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 
-import click
-
 from tgi_bench.analysis.run import Run
+from tgi_bench.cli.echo import echo
 from tgi_bench.cli.run_view import load
 from tgi_bench.errors import InputError, ResultsError
 from tgi_bench.estimate.accelerator import accelerator
@@ -76,12 +75,12 @@ def run(paths: Sequence[Path], options: CalibrateOptions) -> None:
     for one in fitted:
         _print(one)
     for sentence in refused:
-        click.echo(f"not calibrated: {sentence}")
+        echo(f"not calibrated: {sentence}")
     if options.output is None:
-        click.echo("not kept: give -o FILE to write it")
+        echo("not kept: give -o FILE to write it")
         return
     _write(options.output, tuple(one.calibration for one in fitted))
-    click.echo(f"wrote {options.output}: tgi-bench estimate --calibration {options.output} ...")
+    echo(f"wrote {options.output}: tgi-bench estimate --calibration {options.output} ...")
 
 
 def _figures(runs: Sequence[Run], options: CalibrateOptions) -> list[tuple[Measured, str]]:
@@ -185,16 +184,16 @@ def _noise(used: Sequence[Measured], otherwise: float) -> float:
 
 def _print(fitted: _Fitted) -> None:
     calibration = fitted.calibration
-    click.echo(f"{calibration.stack} on {calibration.accelerator}")
-    click.echo(f"  fitted to {calibration.points} measured times of {calibration.source}")
-    click.echo(f"  one measurement is taken to be within {calibration.noise:.1%}")
+    echo(f"{calibration.stack} on {calibration.accelerator}")
+    echo(f"  fitted to {calibration.points} measured times of {calibration.source}")
+    echo(f"  one measurement is taken to be within {calibration.noise:.1%}")
     for sentence in fitted.left_out:
-        click.echo(f"  {sentence}")
-    click.echo()
+        echo(f"  {sentence}")
+    echo()
     _print_table(_constants(calibration))
-    click.echo()
+    echo()
     _print_table(_errors(calibration))
-    click.echo()
+    echo()
 
 
 def _constants(calibration: Calibration) -> Table:
@@ -244,7 +243,7 @@ def _print_table(table: Table) -> None:
             cell.rjust(width) if i in table.right else cell.ljust(width)
             for i, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
-        click.echo(f"  {'  '.join(cells)}".rstrip())
+        echo(f"  {'  '.join(cells)}".rstrip())
 
 
 def _write(path: Path, calibrations: tuple[Calibration, ...]) -> None:

@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise, product
 from typing import TYPE_CHECKING
 
-import click
-
 from tgi_bench.analysis.stacks import none_published, provenance, stack_of, tgi_stack
 from tgi_bench.cli.calibration_choice import Choose, chooser, model_of
+from tgi_bench.cli.echo import echo
 from tgi_bench.errors import InputError
 from tgi_bench.estimate.accelerator import accelerator
 from tgi_bench.estimate.calibration import Calibration
@@ -76,13 +75,13 @@ def run(matrix: MatrixOptions | Request, calibration: str | None, form: str) -> 
     found = answers(asked, choose, remarks)
     match form:
         case "json":
-            click.echo(as_json(found), nl=False)
+            echo(as_json(found), nl=False)
         case "csv":
-            click.echo(as_csv(found), nl=False)
+            echo(as_csv(found), nl=False)
         case "md":
-            click.echo(as_markdown(found), nl=False)
+            echo(as_markdown(found), nl=False)
         case "rst":
-            click.echo(as_rst(found), nl=False)
+            echo(as_rst(found), nl=False)
         case _:
             _print(found)
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tgi_bench.errors import InputError, one_line
+from tgi_bench.errors import InputError
+from tgi_bench.inert import one_line
 
 if TYPE_CHECKING:
     # `read_text` is for commands without an experiment too, which do not wait for pydantic.

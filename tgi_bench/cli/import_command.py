@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-import click
-
 from tgi_bench.cli.durations import counted
+from tgi_bench.cli.echo import echo
 from tgi_bench.cli.experiment_file import read_text
 from tgi_bench.cli.run_view import load, write_documents
-from tgi_bench.errors import TableError, one_line
+from tgi_bench.errors import TableError
+from tgi_bench.inert import one_line
 from tgi_bench.observation import PublishedEntry
 from tgi_bench.plan.experiment import require_name
 from tgi_bench.plan.plan import Plan
@@ -61,8 +61,8 @@ def run(file: Path, name: str | None, results: Path) -> None:
     run_dir = new_run_dir(results, found.plan.experiment, found.plan.digest)
     _store(run_dir, found, (("imported from", _shown(file)), *found.facts))
     write_documents(run_dir, documents(load(run_dir)))
-    click.echo(f"imported {found.counts} with figures from {file}")
-    click.echo(f"report   {run_dir / 'report.md'}")
+    echo(f"imported {found.counts} with figures from {file}")
+    echo(f"report   {run_dir / 'report.md'}")
 
 
 def _read(text: str, file_name: str) -> _Found:

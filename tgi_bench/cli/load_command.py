@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from tgi_bench.cli.experiment_file import require_files
 from tgi_bench.cli.load_options import LoadOptions
-from tgi_bench.errors import ExperimentError, Problem, one_line
+from tgi_bench.errors import ExperimentError, Problem
+from tgi_bench.inert import one_line
 from tgi_bench.plan.expand import expand
 from tgi_bench.plan.experiment import Experiment, validate
 from tgi_bench.plan.load_trial import SUCCESS

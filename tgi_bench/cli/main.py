@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tgi_bench import __version__
+from tgi_bench.cli.echo import echo
 from tgi_bench.cli.engine_options import EngineOptions, engine_options
 from tgi_bench.cli.estimate_options import estimate_options
 from tgi_bench.cli.exit_codes import BAD_INPUT, FAILED, INTERRUPTED
@@ -278,7 +279,7 @@ def schema() -> None:
     """Print the JSON Schema of an experiment file."""
     from tgi_bench.plan.experiment import json_schema
 
-    click.echo(json_schema(), nl=False)
+    echo(json_schema(), nl=False)
 
 
 @cli.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
@@ -310,7 +311,7 @@ def main() -> None:
         error.show()
         sys.exit(BAD_INPUT)
     except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted", err=True)
+        echo("interrupted", err=True)
         sys.exit(INTERRUPTED)
     except BrokenPipeError:
         # Whoever read our output has stopped.
@@ -321,13 +322,13 @@ def main() -> None:
             raise
         _drop_output()
         where = "the output" if error.filename is None else str(error.filename)
-        click.echo(f"tgi-bench: {where} cannot be written: {error.strerror}", err=True)
+        echo(f"tgi-bench: {where} cannot be written: {error.strerror}", err=True)
         sys.exit(FAILED)
     except TgiBenchError as error:
-        click.echo(f"tgi-bench: {error}", err=True)
+        echo(f"tgi-bench: {error}", err=True)
         if isinstance(error, LaunchError):
             for line in error.log_tail:
-                click.echo(f"  | {line}", err=True)
+                echo(f"  | {line}", err=True)
         full = isinstance(error, NotRecordedError)
         sys.exit(BAD_INPUT if isinstance(error, InputError) and not full else FAILED)
 

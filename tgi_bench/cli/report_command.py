@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import click
-
 from tgi_bench.analysis.run import Run
+from tgi_bench.cli.echo import echo
 from tgi_bench.cli.run_view import load, write_documents
 from tgi_bench.errors import InputError
 from tgi_bench.report.bigcode_layout import bigcode_layout
@@ -24,6 +23,7 @@ from tgi_bench.report.documents import (
 )
 from tgi_bench.report.h2ogpt_layout import h2ogpt_layout
 from tgi_bench.report.json_document import as_json
+from tgi_bench.report.markdown_page import page
 
 _ESTIMATES = "estimates.csv"
 _SLOS = "slos.csv"
@@ -62,11 +62,11 @@ def run(paths: Sequence[Path], options: ReportOptions) -> int:
         # Its columns are others: one stream of CSV has one header.
         for name in (_ESTIMATES, _SLOS):
             texts.pop(name, None)
-        click.echo("\n".join(texts.values()), nl=False)
+        echo("\n".join(texts.values()), nl=False)
     else:
         write_documents(output, texts)
         for name in texts:
-            click.echo(str(output / name))
+            echo(str(output / name))
     return 0
 
 
@@ -74,8 +74,8 @@ def _layout(runs: Sequence[Run], options: ReportOptions) -> dict[str, str]:
     if options.form != "md":
         raise InputError(f"--layout is Markdown: leave --format {options.form} out")
     if options.layout == "h2ogpt":
-        return {"h2ogpt.md": h2ogpt_layout(runs)}
-    return {"bigcode.md": bigcode_layout(runs)}
+        return {"h2ogpt.md": page(h2ogpt_layout(runs))}
+    return {"bigcode.md": page(bigcode_layout(runs))}
 
 
 def _beside(path: Path, form: str, beside: Path) -> dict[str, str]:
@@ -83,7 +83,7 @@ def _beside(path: Path, form: str, beside: Path) -> dict[str, str]:
 
     if form != "md":
         raise InputError(f"--beside makes a page of Markdown; --format {form} is not one")
-    return {FILE_NAME: side_by_side(load(path), load(beside))}
+    return {FILE_NAME: page(side_by_side(load(path), load(beside)))}
 
 
 def _texts(run: Run, form: str) -> dict[str, str]:

@@ -18,6 +18,8 @@ from tgi_bench.analysis.task_verdict import judge_tasks
 from tgi_bench.analysis.verdict import judge
 from tgi_bench.cli.telemetry_view import telemetry_of
 from tgi_bench.errors import not_written
+from tgi_bench.inert import all_on_one_line, on_one_line
+from tgi_bench.load_observation import RequestObservation
 from tgi_bench.observation import TrialEnd
 from tgi_bench.plan.plan import BatchTrial
 from tgi_bench.record.store import RunHeader, RunStore
@@ -25,26 +27,38 @@ from tgi_bench.report.source import COMMAND
 
 
 def load(path: Path) -> Run:
-    """The run of a folder or of a run.db, living or ended. Raises RunFileError."""
+    """The run of a folder or of a run.db, living or ended. Raises RunFileError.
+
+    What a server said in it is on one line and printable: see `inert`. run.db keeps it as it came.
+    """
     with RunStore.open(path, writable=False) as store:
         header = store.header()
+        header = replace(header, plan=all_on_one_line(header.plan))
         deployments = tuple(
-            DeploymentRecord(d, store.facts(d.deployment_id), store.failure(d.deployment_id))
+            DeploymentRecord(
+                d,
+                all_on_one_line(store.facts(d.deployment_id)),
+                on_one_line(store.failure(d.deployment_id)),
+            )
             for d in header.plan.deployments
         )
         origin = _origin(header, deployments)
-        ends = store.ends()
+        ends = {trial_id: all_on_one_line(end) for trial_id, end in store.ends().items()}
         trials = tuple(
             _summary(store, origin, trial, ends.get(trial.trial_id)) for trial in header.plan.trials
         )
         loads = _loads(store, header, ends)
         floors = store.floors()
         finished = store.finished()
-        entries = store.entries()
+        entries = all_on_one_line(store.entries())
         tasks = _tasks(store, header, ends)
         telemetry = telemetry_of(store, trials, loads, tasks)
         models = tuple(
-            DirectRecord(m, store.tasks.facts(m.model_id), store.tasks.failure(m.model_id))
+            DirectRecord(
+                m,
+                all_on_one_line(store.tasks.facts(m.model_id)),
+                on_one_line(store.tasks.failure(m.model_id)),
+            )
             for m in header.plan.direct_models
         )
     if entries:
@@ -124,12 +138,21 @@ def _loads(
     return tuple(
         summarise_load(
             trial,
-            store.load_stages(trial.trial_id),
-            store.requests(trial.trial_id),
+            all_on_one_line(store.load_stages(trial.trial_id)),
+            map(_of_printable_words, store.requests(trial.trial_id)),
             ends.get(trial.trial_id),
         )
         for trial in header.plan.load_trials
     )
+
+
+def _of_printable_words(request: RequestObservation) -> RequestObservation:
+    """Of many, most of which need no other words."""
+    reason, finish = request.reason, request.finish_reason
+    if reason.isprintable() and (finish is None or finish.isprintable()):
+        return request
+    finish = None if finish is None else on_one_line(finish)
+    return replace(request, reason=on_one_line(reason), finish_reason=finish)
 
 
 def write_documents(folder: Path, documents: Mapping[str, str]) -> None:

@@ -22,6 +22,7 @@ from tgi_bench.cli.estimates import TrialEstimate
 from tgi_bench.cli.remaining import Remaining
 from tgi_bench.drive.stage_ask import Progress, StageAsk
 from tgi_bench.errors import LaunchError
+from tgi_bench.inert import on_one_line
 from tgi_bench.observation import Outcome, Phase, ServerFacts, StepObservation, TrialEnd
 from tgi_bench.plan.load_trial import ClosedLoop, OpenLoop
 from tgi_bench.plan.plan import BatchTrial, Deployment, LoadTrial, Plan
@@ -88,7 +89,7 @@ class PlainLines:
 
     def launch_failed(self, deployment: Deployment, error: LaunchError) -> None:
         """It did not become ready."""
-        self._say_whole(f"NOT STARTED {deployment.deployment_id}: {error}")
+        self._say_whole(f"NOT STARTED {deployment.deployment_id}: {on_one_line(str(error))}")
         for line in error.log_tail[-_LOG_LINES:]:
             self._say(f"  | {line}")
 
@@ -142,7 +143,7 @@ class PlainLines:
         )
 
     def _say(self, line: str) -> None:
-        self._say_whole(fitting(self._console, line))
+        self._say_whole(fitting(self._console, on_one_line(line)))
 
     def _say_whole(self, line: str) -> None:
         # A terminal's lines end between words; a file keeps them as they are.
@@ -236,10 +237,10 @@ class LiveScreen:
             ),
         )
         console = self._live.console
-        now = Text(fitting(console, f"now: {what}"), style="bold")
+        now = Text(fitting(console, on_one_line(f"now: {what}")), style="bold")
         parts: list[RenderableType] = [Text(""), bar, now]
         if detail:
-            parts.append(Text(fitting(console, f"     {detail}")))
+            parts.append(Text(fitting(console, f"     {on_one_line(detail)}")))
         self._live.update(Group(*parts), refresh=True)
 
 
@@ -293,6 +294,7 @@ def fitting(console: Console, line: str) -> str:
 
 def _short(reason: str) -> str:
     """The reason's beginning: the whole of it is in the report."""
+    reason = on_one_line(reason)
     return reason if len(reason) <= _REASON_LENGTH else f"{reason[: _REASON_LENGTH - 3]}..."
 
 

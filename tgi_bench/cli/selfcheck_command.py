@@ -6,9 +6,8 @@ import math
 import resource
 from dataclasses import dataclass
 
-import click
-
 from tgi_bench.cli import selfcheck_loads as loads
+from tgi_bench.cli.echo import echo
 from tgi_bench.cli.exit_codes import FAILED
 from tgi_bench.cli.selfcheck_loads import CheckLoad, RunLoad, check
 from tgi_bench.cli.selfcheck_report import SelfcheckReport, as_json, print_table
@@ -53,7 +52,7 @@ def run(options: SelfcheckOptions, run_load: RunLoad) -> int:
     """
     report = measure(options, run_load)
     if options.form == "json":
-        click.echo(as_json(report), nl=False)
+        echo(as_json(report), nl=False)
     else:
         print_table(report)
     return 0 if all(result.errors.agrees for result in report.results) else FAILED

@@ -7,7 +7,6 @@ version; one that changes or goes does.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +16,7 @@ from tgi_bench.analysis.client_error import Percentiles
 from tgi_bench.cli.console import standard_output
 from tgi_bench.cli.selfcheck_loads import CheckResult
 from tgi_bench.plan.load_trial import Fixed, OpenLoop
+from tgi_bench.report.json_text import json_text
 
 SCHEMA = "tgi-bench-selfcheck"
 SCHEMA_VERSION = 1
@@ -55,7 +55,7 @@ def as_json(report: SelfcheckReport) -> str:
         "agrees": all(result.errors.agrees for result in report.results),
         "loads": [_load(result) for result in report.results],
     }
-    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return json_text(document)
 
 
 def _load(result: CheckResult) -> Json:

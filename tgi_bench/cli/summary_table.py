@@ -17,6 +17,7 @@ from tgi_bench.analysis.search import met
 from tgi_bench.analysis.task_run import TaskFigures, TaskSummary
 from tgi_bench.cli.durations import duration
 from tgi_bench.cli.screen import fitting
+from tgi_bench.inert import one_line
 from tgi_bench.observation import Outcome, TrialEnd
 from tgi_bench.plan.load_trial import LoadTrial
 from tgi_bench.report.load_goals import goals_line, met_word, missed_lines
@@ -122,7 +123,7 @@ def _table(headers: Sequence[str], rows: Sequence[tuple[str, ...]]) -> Table:
         justify: JustifyMethod = "left" if name in _LEFT else "right"
         table.add_column(name, justify=justify, no_wrap=True)
     for row in rows:
-        table.add_row(*map(Text, row))
+        table.add_row(*(Text(one_line(cell)) for cell in row))
     return table
 
 

@@ -9,9 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
 from tgi_bench.cli.durations import counted
+from tgi_bench.cli.echo import echo
 from tgi_bench.cli.exit_codes import FAILED, INTERRUPTED, INVALID, MISSED
 from tgi_bench.cli.experiment_file import Request, idle_skip_notes
 from tgi_bench.drive.workers import Ahead, started_ahead
@@ -188,9 +187,9 @@ def _resumable(results: Path, plan: Plan) -> Path:
 
     found = newest_unfinished(results, plan.experiment, plan.digest)
     for folder in found.empty:
-        click.echo(f"{folder} has no {FILE_NAME}: there is nothing of it to resume", err=True)
+        echo(f"{folder} has no {FILE_NAME}: there is nothing of it to resume", err=True)
     for sentence in found.unreadable:
-        click.echo(f"passed over: {sentence}", err=True)
+        echo(f"passed over: {sentence}", err=True)
     if found.run_dir is None:
         where = results / plan.experiment
         raise ResultsError(f"nothing to resume: no unfinished run of this plan below {where}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from tgi_bench.analysis.load_run import LoadSummary
 from tgi_bench.analysis.run import TrialSummary
@@ -13,6 +14,8 @@ from tgi_bench.analysis.telemetry_measured import (
     measured_stages,
     measured_tasks,
 )
+from tgi_bench.device_observation import Telemetry
+from tgi_bench.inert import all_on_one_line, on_one_line
 from tgi_bench.record.store import RunStore
 
 
@@ -32,7 +35,7 @@ def telemetry_of(
 
 def _of_batches(store: RunStore, summary: TrialSummary) -> Iterator[TelemetrySummary]:
     trial = summary.trial
-    seen = store.telemetry(trial.trial_id)
+    seen = _seen(store, trial.trial_id)
     if seen is not None:
         # Steps are read a second time, where there is something to lay beside them.
         steps = store.observations(trial.trial_id) if seen.samples else ()
@@ -40,7 +43,16 @@ def _of_batches(store: RunStore, summary: TrialSummary) -> Iterator[TelemetrySum
 
 
 def _of(store: RunStore, trial_id: str, parts: Sequence[Measured]) -> Iterator[TelemetrySummary]:
-    seen = store.telemetry(trial_id)
+    seen = _seen(store, trial_id)
     if seen is not None:
         for measured in parts or (Measured(trial_id, (), None),):
             yield summarise_telemetry(seen, measured)
+
+
+def _seen(store: RunStore, trial_id: str) -> Telemetry | None:
+    """With the names of devices and the reasons on one line and printable; not its many samples."""
+    seen = store.telemetry(trial_id)
+    if seen is None:
+        return None
+    devices, absent = all_on_one_line(seen.devices), on_one_line(seen.absent)
+    return replace(seen, absent=absent, devices=devices)

@@ -9,7 +9,8 @@ from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 
-from tgi_bench.errors import InputError, one_line
+from tgi_bench.errors import InputError
+from tgi_bench.inert import one_line
 from tgi_bench.plan.corpus import Corpus, parse_corpus
 from tgi_bench.plan.load_trial import LoadTrial, TraceTimes, WorkloadFile
 from tgi_bench.plan.workload import require_times

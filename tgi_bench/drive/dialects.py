@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import orjson
 
 from tgi_bench.drive.reading import Abilities, Ask
-from tgi_bench.errors import InputError, one_line
+from tgi_bench.errors import InputError
+from tgi_bench.inert import one_line
 from tgi_bench.plan.load_trial import Spoken
 from tgi_bench.plan.sampling import Sampling
 

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 
 from tgi_bench.drive import direct_messages as d
 from tgi_bench.drive.channel import Channel, Message
-from tgi_bench.errors import InputError, one_line
+from tgi_bench.errors import InputError
+from tgi_bench.inert import one_line
 from tgi_bench.observation import Outcome
 from tgi_bench.plan.task_trial import DirectModel
 from tgi_bench.task_observation import DirectFacts

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tgi_bench.drive.reading import Reading
-from tgi_bench.errors import one_line
+from tgi_bench.inert import one_line
 from tgi_bench.load_observation import RequestOutcome, TokenSource
 
 _MOST_CHARACTERS = 200

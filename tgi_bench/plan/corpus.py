@@ -11,7 +11,8 @@ from datetime import UTC, datetime
 from io import StringIO
 from typing import TypeGuard
 
-from tgi_bench.errors import InputError, one_line
+from tgi_bench.errors import InputError
+from tgi_bench.inert import one_line
 from tgi_bench.plan.load_keys import MOST_TOKENS
 from tgi_bench.plan.load_trial import FileKind
 from tgi_bench.plan.nearest import shown, suggestion

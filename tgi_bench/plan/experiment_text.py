@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from tgi_bench.errors import ExperimentError, Problem, one_line
+from tgi_bench.errors import ExperimentError, Problem
+from tgi_bench.inert import one_line
 from tgi_bench.plan.expand import expand
 from tgi_bench.plan.experiment import AnyExperiment, Experiment, validate_any
 from tgi_bench.plan.nearest import shown

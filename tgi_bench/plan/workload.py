@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import count, islice, repeat
 
-from tgi_bench.errors import InputError, one_line
+from tgi_bench.errors import InputError
+from tgi_bench.inert import one_line
 from tgi_bench.plan.corpus import CSV_TIME, MOONCAKE_BLOCK_TOKENS, Corpus, Entry
 from tgi_bench.plan.distinct_text import DistinctTexts
 from tgi_bench.plan.draws import Draw, below, sequence, shuffled

@@ -14,8 +14,8 @@ from tgi_bench.errors import (
     ResultsError,
     RunFileError,
     not_written,
-    one_line,
 )
+from tgi_bench.inert import on_one_line
 from tgi_bench.record.recovery import readable, unsettled
 from tgi_bench.record.schema import APPLICATION_ID, FORMAT_VERSION, MIGRATIONS, statements
 from tgi_bench.record.soundness import unsound
@@ -173,7 +173,7 @@ def _roll_back(connection: sqlite3.Connection) -> None:
 
 def damaged(file: Path, error: Exception) -> RunFileError:
     """What to say where a value that was read is not what this format holds."""
-    return RunFileError(f"{file}: is damaged: {_on_one_line(str(error))}")
+    return RunFileError(f"{file}: is damaged: {on_one_line(str(error))}")
 
 
 def _connect(file: Path, mode: str) -> sqlite3.Connection:
@@ -200,7 +200,7 @@ def _check(connection: sqlite3.Connection, file: Path) -> int:
     if found == "ok" and file.stat().st_size % page_bytes and not unsettled(file):
         found = "its last page is cut off"
     if found != "ok":
-        raise RunFileError(f"{file}: is truncated or damaged: {_on_one_line(str(found))}")
+        raise RunFileError(f"{file}: is truncated or damaged: {on_one_line(str(found))}")
     if wrong := unsound(connection, MIGRATIONS[:version]):
         raise RunFileError(f"{file}: is damaged: {wrong}")
     return version
@@ -223,13 +223,8 @@ def _refusing(file: Path) -> Iterator[None]:
     # UnicodeDecodeError: what SQLite says of a file quotes it.
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
         raise RunFileError(
-            f"{file}: is truncated, damaged or unreadable: {_on_one_line(str(error))}"
+            f"{file}: is truncated, damaged or unreadable: {on_one_line(str(error))}"
         ) from error
-
-
-def _on_one_line(text: str) -> str:
-    """SQLite quotes a statement with its lines, pydantic says each problem on some."""
-    return one_line(" ".join(text.split()))
 
 
 def _why(error: Exception) -> str:

@@ -14,6 +14,7 @@ from tgi_bench.analysis.run import Run
 from tgi_bench.observation import Outcome, PublishedEntry, PublishedMetric
 from tgi_bench.plan.task_trial import GenerateTask
 from tgi_bench.report import import_bigcode as b
+from tgi_bench.report.markdown_page import begins_line
 from tgi_bench.report.table import Table, markdown
 from tgi_bench.report.task_entries import generate_entries, one_of, require_direct
 from tgi_bench.report.task_words import task_asked, verdict_lines
@@ -104,7 +105,7 @@ def bigcode_page(entries: Entries) -> str:
         f"{b.MODEL_LINE}{first.model}\\\n"
         "transformers, in processes of tgi-bench's own\\\n"
         f"{b.workload_line(first)}\\\n"
-        f"{places[0] if len(places) == 1 else b.SEVERAL_DEVICES}\n\n"
+        f"{begins_line(places[0]) if len(places) == 1 else b.SEVERAL_DEVICES}\n\n"
         f"{b.RATE_CAPTION}{b.STEP_CAPTION}\n\n{_CAPTION}\n\n"
         f"{table(False)}\n"
         f"{b.TIME_CAPTION} (one generate of {first.new_tokens} new tokens a sequence)\n\n"

@@ -10,6 +10,7 @@ from tgi_bench.report.index import index, shard_counts
 from tgi_bench.report.json_document import as_json
 from tgi_bench.report.load_documents import LOAD_CSV_HEADERS, loads_csv
 from tgi_bench.report.load_goals import slos_csv
+from tgi_bench.report.markdown_page import page
 from tgi_bench.report.per_shard import file_name, per_shard
 from tgi_bench.report.rst_page import rst_page
 from tgi_bench.report.table import Table, csv_text
@@ -61,11 +62,13 @@ CSV_HEADERS = (
 def documents(run: Run) -> dict[str, str]:
     """File name -> text: report.md, and one num_shard-N.md for each tensor-parallel degree."""
     if run.entries:
-        return {"report.md": table_page(run)}
-    if run.tasks:
-        return {"report.md": task_page(run)}
-    pages = {file_name(n): per_shard(run, n) for n in shard_counts(run)}
-    return {"report.md": index(run), **pages}
+        pages = {"report.md": table_page(run)}
+    elif run.tasks:
+        pages = {"report.md": task_page(run)}
+    else:
+        shards = {file_name(n): per_shard(run, n) for n in shard_counts(run)}
+        pages = {"report.md": index(run), **shards}
+    return {name: page(text) for name, text in pages.items()}
 
 
 def as_csv(run: Run) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tgi_bench.estimate.calibration import Calibration
 from tgi_bench.estimate.model import parameters
 from tgi_bench.report.estimated_figures import Estimate, StepEstimate
+from tgi_bench.report.json_text import json_text
 from tgi_bench.report.table import Table, csv_text, markdown
 
 GIB = 2**30
@@ -336,7 +336,7 @@ def as_json(answers: Answers) -> str:
         "calibrations": [calibration_json(calibration) for calibration in answers.calibrations],
         "remarks": list(answers.remarks),
     }
-    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return json_text(document)
 
 
 def calibration_json(calibration: Calibration) -> Json:

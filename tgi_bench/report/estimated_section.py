@@ -90,7 +90,7 @@ def rst_section(run: Run) -> str:
     if fitted:
         parts += [
             heading("Calibrated", "~"),
-            "".join(f"{escaped(line)}\n" for line in _calibrated_lines(found)),
+            "".join(f"- {escaped(line.removeprefix('- '))}\n" for line in _calibrated_lines(found)),
             comparison_rst(fitted, '"', found.word),
             escaped(_errors(found, _fitted)) + "\n",
         ]

@@ -41,7 +41,6 @@ observed_kind is "measured" or "simulated"; error is (estimated - observed) / ob
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 
 from tgi_bench.analysis.missed import goals
@@ -54,6 +53,7 @@ from tgi_bench.analysis.run import (
 )
 from tgi_bench.observation import ShardFacts
 from tgi_bench.report.estimated_documents import estimates_json
+from tgi_bench.report.json_text import json_text
 from tgi_bench.report.load_documents import Json, floor, load
 from tgi_bench.report.load_goals import missed_goal
 from tgi_bench.report.table_page import entry_json
@@ -96,7 +96,7 @@ def as_json(run: Run) -> str:
         "telemetry": [telemetry_json(summary) for summary in run.telemetry],
         **estimates_json(run),
     }
-    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return json_text(document)
 
 
 def _verdict(verdict: Verdict) -> Json:

@@ -5,9 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from tgi_bench.inert import one_line
 from tgi_bench.report.table import Table
 
 _MARKS = re.compile(r"[\\*_`|]")
+_BEGINNING = re.compile(
+    r"(?:\.\.|[-+\u2022>:]|\(?(?:#|\w{1,9})[.)]|>>>)(?:\s|$)|:[^:]+:(?:\s|$)", re.ASCII
+)
+"""Of a line that is more than text: a list, an enumeration, a directive, a session, a field."""
 
 
 def heading(text: str, mark: str) -> str:
@@ -17,9 +22,11 @@ def heading(text: str, mark: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Plain text: a lone "-" would begin a list, and the other marks format the text."""
-    plain = _MARKS.sub(r"\\\g<0>", " ".join(text.split()))
-    return rf"\{plain}" if plain == "-" else plain
+    """Plain text: some marks format it, others begin a list, a comment or a directive."""
+    plain = _MARKS.sub(r"\\\g<0>", one_line(" ".join(text.split())))
+    if plain.endswith("::"):  # what follows would be a block as it is
+        plain = f"{plain[:-1]}\\:"
+    return rf"\{plain}" if _BEGINNING.match(plain) else plain
 
 
 def grid(table: Table) -> str:

@@ -7,6 +7,12 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tgi_bench.inert import on_one_line
+from tgi_bench.report.markdown_page import cell as markdown_cell
+
+_OF_FORMULAS = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""What a formula begins with; the last four are the full-width forms of the others."""
+
 
 @dataclass(frozen=True, slots=True)
 class Table:
@@ -27,7 +33,7 @@ class Table:
 
 def markdown(table: Table) -> str:
     """A GitHub-flavoured table whose columns are aligned in a fixed-width font; ends in \\n."""
-    rows = [tuple(map(_cell, row)) for row in (table.headers, *table.rows)]
+    rows = [tuple(map(markdown_cell, row)) for row in (table.headers, *table.rows)]
     widths = [max(3, *map(len, column)) for column in zip(*rows, strict=True)]
     ruler = tuple(
         "-" * (width + 1) + (":" if i in table.right else "-") for i, width in enumerate(widths)
@@ -38,10 +44,10 @@ def markdown(table: Table) -> str:
 
 
 def csv_text(table: Table) -> str:
-    """RFC 4180 with \\n line ends; the header first."""
+    """RFC 4180 with \\n line ends; the header first. No cell is a formula to a spreadsheet."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerows((table.headers, *table.rows))
+    writer.writerows(tuple(map(_csv_cell, row)) for row in (table.headers, *table.rows))
     return out.getvalue()
 
 
@@ -53,6 +59,17 @@ def _line(cells: Sequence[str], widths: Sequence[int], right: frozenset[int]) ->
     return f"| {' | '.join(padded)} |"
 
 
-def _cell(text: str) -> str:
-    """A cell cannot hold a line break, and a bare | would end it."""
-    return " ".join(text.split()).replace("|", "\\|")
+def _csv_cell(text: str) -> str:
+    """With a ' in front of what a spreadsheet would compute; a number is a number."""
+    plain = on_one_line(text)
+    if not plain.lstrip().startswith(_OF_FORMULAS) or _is_number(plain):
+        return plain
+    return f"'{plain}"
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

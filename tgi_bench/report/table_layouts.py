@@ -9,6 +9,7 @@ from tgi_bench.report import import_bigcode, import_h2ogpt
 from tgi_bench.report.bigcode_layout import bigcode_page
 from tgi_bench.report.h2ogpt_layout import h2ogpt_page
 from tgi_bench.report.imported_table import TableLayout
+from tgi_bench.report.markdown_page import begins_line
 from tgi_bench.report.table import Table, markdown
 from tgi_bench.report.torchcap_layout import Comparison, Figures, comparison_markdown
 from tgi_bench.report.words import UNDEFINED, cell_word
@@ -72,7 +73,10 @@ def bigcode_tables(entries: Entries) -> str:
 
     def table(seconds: bool) -> str:
         rows = tuple(
-            (str(size), *(_bigcode_cell(by_place[size, column], seconds) for column in columns))
+            (
+                str(size),
+                *(_bigcode_cell(by_place.get((size, c)), seconds) for c in columns),
+            )
             for size in sizes
         )
         return markdown(
@@ -81,9 +85,9 @@ def bigcode_tables(entries: Entries) -> str:
 
     return (
         "# bigcode-inference-benchmark\n\n"
-        f"{entries[0].model}, randomly initialised\\\n"
+        f"{begins_line(entries[0].model)}, randomly initialised\\\n"
         "transformers, without accelerate\\\n"
-        f"{entries[0].accelerator}\n\n"
+        f"{begins_line(entries[0].accelerator)}\n\n"
         f"{import_bigcode.RATE_CAPTION}{import_bigcode.OUR_CAPTION}\n\n"
         f"{table(False)}\n"
         f"{import_bigcode.TIME_CAPTION} (one generate of {new_tokens} new tokens a sequence)\n\n"
@@ -93,11 +97,12 @@ def bigcode_tables(entries: Entries) -> str:
 
 def _column(entry: PublishedEntry) -> str:
     known = {weights: header for header, weights in import_bigcode.WEIGHTS.items()}
-    return known[entry.dtype, entry.quantize]
+    other = " ".join(filter(None, (entry.dtype, entry.quantize))) or UNDEFINED
+    return known.get((entry.dtype, entry.quantize), other)
 
 
-def _bigcode_cell(entry: PublishedEntry, seconds: bool) -> str:
-    if entry.end is None:
+def _bigcode_cell(entry: PublishedEntry | None, seconds: bool) -> str:
+    if entry is None or entry.end is None:
         return ""
     if entry.end.outcome is not Outcome.OK:
         return cell_word(entry.end).lower()

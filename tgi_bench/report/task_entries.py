@@ -89,7 +89,7 @@ def _generate_entry(
             (PublishedMetric.MS_PER_DECODE_STEP, _step(figures)),
             (PublishedMetric.GENERATE_S, _seconds(figures)),
         )
-    weights = task_words.weights(record)
+    weights = _weights(record)
     return PublishedEntry(
         entry_id="",
         model=task_words.model_name(record.model),
@@ -130,7 +130,7 @@ def _summary_entry(run: Run, record: DirectRecord) -> PublishedEntry:
             summary.new_tokens if summary is not None and summary in good else None,
         ),
     )
-    weights = task_words.weights(record)
+    weights = _weights(record)
     return PublishedEntry(
         entry_id="",
         model=task_words.model_name(record.model),
@@ -146,6 +146,15 @@ def _summary_entry(run: Run, record: DirectRecord) -> PublishedEntry:
         end=bad or (TrialEnd(Outcome.OK, "") if values else None),
         values=values,
     )
+
+
+def _weights(record: DirectRecord) -> str:
+    weights = task_words.weights(record)
+    if weights not in task_words.WEIGHTS:
+        raise InputError(
+            f"weights of {weights}: no column of the layout is theirs; leave --layout out"
+        )
+    return weights
 
 
 def _generates(task: TaskSummary) -> tuple[TaskFigures, ...]:

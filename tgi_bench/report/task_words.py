@@ -26,6 +26,8 @@ _PLANNED = {
     "8bit": "int8",
     "4bit": "nf4",
 }
+WEIGHTS = frozenset(_PLANNED.values())
+"""What `weights` says of a load that took effect as planned."""
 
 
 def weights(record: DirectRecord) -> str:

@@ -32,7 +32,8 @@ ARROWS: dict[str, frozenset[str]] = {
     "analysis": frozenset({"plan", "estimate"}),
     "report": frozenset({"analysis", "plan", "estimate"}),
     "server": frozenset({"wire", "estimate", "torch_engine"}),
-    "sweep": frozenset({"launch", "drive", "record", "plan", "analysis"}),
+    "watcher": frozenset({"drive", "plan"}),
+    "sweep": frozenset({"launch", "drive", "record", "plan", "analysis", "watcher"}),
     "sweep_direct": frozenset({"drive", "record", "plan", "analysis"}),
     "cli": frozenset(
         {

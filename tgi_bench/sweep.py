@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from tgi_bench.drive.load import run_stage
 from tgi_bench.drive.preparation import LoadTarget, Prepared, prepare
@@ -33,6 +33,7 @@ from tgi_bench.record.runs import require_room
 from tgi_bench.record.store import RunStore
 from tgi_bench.record.telemetry_choice import choice_of
 from tgi_bench.record.telemetry_watch import TelemetryWatch
+from tgi_bench.watcher import Watcher
 
 if TYPE_CHECKING:
     # grpc takes a while to import, which a load need not wait for.
@@ -43,37 +44,6 @@ if TYPE_CHECKING:
 _HEALTH_TIMEOUT_S = 5.0
 _LOG_TAIL = 50
 _HARMLESS = (Outcome.OK, Outcome.REFUSED)
-
-
-class Watcher(Protocol):
-    """Is told what happens, between the timed steps and never during one."""
-
-    def launching(self, deployment: Deployment) -> None:
-        """A server is about to be started."""
-
-    def progress(self, deployment: Deployment, text: str) -> None:
-        """It is not ready yet: what its log says that it is doing."""
-
-    def ready(self, deployment: Deployment, facts: ServerFacts) -> None:
-        """It is ready."""
-
-    def launch_failed(self, deployment: Deployment, error: LaunchError) -> None:
-        """It did not become ready; its trials end here."""
-
-    def trial_begins(self, trial: BatchTrial) -> None:
-        """The first warm-up of a trial is next."""
-
-    def run_ended(self, trial: BatchTrial, observations: Sequence[StepObservation]) -> None:
-        """One warm-up or run of a trial is over."""
-
-    def trial_ended(self, trial: BatchTrial | LoadTrial, end: TrialEnd) -> None:
-        """A trial has its end, whether it was run or not."""
-
-    def load_begins(self, trial: LoadTrial, ask: StageAsk) -> None:
-        """A load, or one of those of a search, is about to be sent."""
-
-    def load_progress(self, trial: LoadTrial, progress: Progress) -> None:
-        """About once a second while it is sent: other processes keep its time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -253,7 +253,9 @@ class Sweep:
             stage = self._run_stage(replace(prepared, trial=step), ask, recording, listener)
             _require_alive(recording, server)
             summary = summarise_stage(trial, stage, seen)
-            probes.append(Probe(value, met(trial, summary), certainly(trial, summary)))
+            probe = Probe(value, met(trial, summary), certainly(trial, summary))
+            self.watcher.load_tried(trial, ask, probe.met)
+            probes.append(probe)
 
     def _listener(
         self, trial: LoadTrial, recording: LoadRecording, server: RunningServer

@@ -38,5 +38,8 @@ class Watcher(Protocol):
     def load_begins(self, trial: LoadTrial, ask: StageAsk) -> None:
         """A load, or one of those of a search, is about to be sent."""
 
+    def load_tried(self, trial: LoadTrial, ask: StageAsk, met: bool) -> None:
+        """One load of a search is over. met: whether it met every SLO."""
+
     def load_progress(self, trial: LoadTrial, progress: Progress) -> None:
         """About once a second while it is sent: other processes keep its time."""

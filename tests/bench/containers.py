@@ -169,5 +169,8 @@ class _Stopwatch:
     def load_begins(self, trial: LoadTrial, ask: StageAsk) -> None:
         """None is in this plan."""
 
+    def load_tried(self, trial: LoadTrial, ask: StageAsk, met: bool) -> None:
+        """None is in this plan."""
+
     def load_progress(self, trial: LoadTrial, progress: Progress) -> None:
         """None is in this plan."""

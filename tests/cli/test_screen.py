@@ -11,10 +11,13 @@ import pytest
 from rich.console import Console
 
 from tests.analysis.samples import OK, deployment, facts, plan, run, trial
+from tests.record.samples import load_trial
 from tgi_bench.cli.estimates import TrialEstimate, TrialTimes
 from tgi_bench.cli.screen import LiveScreen, PlainLines, fitting, latencies
+from tgi_bench.drive.stage_ask import Progress, StageAsk
 from tgi_bench.errors import LaunchError
 from tgi_bench.observation import Outcome, TrialEnd
+from tgi_bench.plan.load_trial import ClosedLoop, Find, Sought
 
 ONE, TWO = deployment(1), deployment(2)
 TRIALS = tuple(trial(server, size) for server in (ONE, TWO) for size in (1, 2, 4, 8, 16))
@@ -151,6 +154,58 @@ def test_nothing_is_drawn_between_runs_by_itself(clock: list[int]) -> None:
         screen.trial_begins(TRIALS[0])
         assert screen._live.auto_refresh is False
         assert screen._live._refresh_thread is None
+
+
+FIND = Find(Sought.MAX_CONCURRENCY, 8.0, 1.0, 64.0, 0.25, 2)
+SEARCH = replace(
+    load_trial("load-find-max_concurrency"), find=FIND, deployment_id=ONE.deployment_id
+)
+
+
+def search(screen: PlainLines | LiveScreen) -> None:
+    """Two loads, of which the second misses."""
+    for index, (value, met) in enumerate(((8, True), (16, False))):
+        ask = StageAsk(index, 0, ClosedLoop(value))
+        screen.load_begins(SEARCH, ask)
+        screen.load_progress(SEARCH, Progress(0.5, 20 * (index + 1), index, 640))
+        screen.load_tried(SEARCH, ask, met)
+    screen.trial_ended(SEARCH, OK)
+
+
+def test_a_search_says_which_way_it_goes() -> None:
+    output = io.StringIO()
+    planned = replace(PLAN, trials=(), load_trials=(SEARCH,))
+    search(PlainLines(Console(file=output, width=200, highlight=False), planned, {}, 0))
+    place = SEARCH.trial_id
+    assert output.getvalue().splitlines() == [
+        f"trying   {place}: concurrency 8, load 1 of 12 at most",
+        f"tried    {place}: concurrency 8: SLOs met, 20 requests, 640 tokens",
+        f"trying   {place}: concurrency 16, load 2 of 12 at most",
+        f"tried    {place}: concurrency 16: SLOs missed, 40 requests, 640 tokens, 1 failed",
+        f"[1/1] ok       {place}  60 requests, 1280 tokens, 1 failed",
+    ]
+
+
+def test_a_terminal_shows_the_value_that_a_search_tries_all_the_while() -> None:
+    output = io.StringIO()
+    terminal = Console(file=output, force_terminal=True, color_system=None, width=200)
+    with LiveScreen(terminal, replace(PLAN, trials=(), load_trials=(SEARCH,)), {}, 0) as screen:
+        search(screen)
+    text = CONTROL.sub("", output.getvalue())
+    assert "concurrency 16, load 2 of 12 at most: 50%   40 requests, 640 tokens, 1 failed" in text
+    assert f"tried    {SEARCH.trial_id}: concurrency 16: SLOs missed" in text
+
+
+def test_a_long_load_of_a_search_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = iter((0.0, 11.0))
+    monkeypatch.setattr("tgi_bench.cli.screen.time.monotonic", lambda: next(seconds))
+    output = io.StringIO()
+    planned = replace(PLAN, trials=(), load_trials=(SEARCH,))
+    lines = PlainLines(Console(file=output, width=200, highlight=False), planned, {}, 0)
+    lines.load_begins(SEARCH, StageAsk(3, 1, ClosedLoop(12)))
+    lines.load_progress(SEARCH, Progress(0.25, 4, 0, 8))
+    said = "concurrency 12, load 4 of 12 at most: 25%, 4 requests, 8 tokens"
+    assert output.getvalue().splitlines()[1] == f"         {SEARCH.trial_id}: {said}"
 
 
 def test_latencies() -> None:

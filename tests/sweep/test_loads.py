@@ -267,6 +267,7 @@ def test_a_search(
     assert [stage.index for stage in steps] == list(range(len(steps)))
     values = [float(stage.concurrency or stage.rate_per_s or 0) for stage in steps]
     assert f"trying   {trial_id}" in done.stdout
+    assert done.stdout.count(f"tried    {trial_id}: ") == len(steps)
     assert values[0] == (2 if "max_concurrency" in find else 40)
     assert found in values
     text = (run_dir / "num_shard-1.md").read_text(encoding="utf-8")

@@ -18,13 +18,13 @@ from rich.table import Table
 from rich.text import Text
 
 from tgi_bench.cli.durations import duration
-from tgi_bench.cli.estimates import TrialEstimate
+from tgi_bench.cli.estimates import TrialEstimate, most_stages
 from tgi_bench.cli.remaining import Remaining
 from tgi_bench.drive.stage_ask import Progress, StageAsk
 from tgi_bench.errors import LaunchError
 from tgi_bench.inert import on_one_line
 from tgi_bench.observation import Outcome, Phase, ServerFacts, StepObservation, TrialEnd
-from tgi_bench.plan.load_trial import ClosedLoop, OpenLoop
+from tgi_bench.plan.load_trial import ClosedLoop, Find, OpenLoop
 from tgi_bench.plan.plan import BatchTrial, Deployment, LoadTrial, Plan
 
 _MARKS = {
@@ -62,6 +62,7 @@ class PlainLines:
         self._last = ""
         self._said_at = 0.0
         self._earlier = self._step = _NOTHING
+        self.trying = ""
 
     def skip_done(self, trials: Sequence[BatchTrial | LoadTrial]) -> None:
         """These have their end from before."""
@@ -110,8 +111,14 @@ class PlainLines:
         self._earlier, self._step = added(self._earlier, self._step), _NOTHING
         self._last = ""
         self._said_at = time.monotonic()
-        if trial.find is not None:
-            self._say(f"trying   {trial.trial_id}: {asked(ask)}")
+        self.trying = "" if trial.find is None else _trying(trial.find, ask)
+        if self.trying:
+            self._say(f"trying   {trial.trial_id}: {self.trying}")
+
+    def load_tried(self, trial: LoadTrial, ask: StageAsk, met: bool) -> None:
+        """One load of a search is over: which way the search goes."""
+        word = "SLOs met" if met else "SLOs missed"
+        self._say(f"tried    {trial.trial_id}: {asked(ask)}: {word}, {counts(self._step)}")
 
     def load_progress(self, trial: LoadTrial, progress: Progress) -> None:
         """Keep the counts for the trial's line; a long load says now and then how far it is."""
@@ -120,7 +127,9 @@ class PlainLines:
         now = time.monotonic()
         if progress.share is not None and now - self._said_at >= _SECONDS_BETWEEN_LOAD_LINES:
             self._said_at = now
-            self._say(f"         {trial.trial_id}: {progress.share:.0%}, {counts(progress)}")
+            value = f"{self.trying}: " if self.trying else ""
+            said = f"{value}{progress.share:.0%}, {counts(progress)}"
+            self._say(f"         {trial.trial_id}: {said}")
 
     def trial_ended(self, trial: BatchTrial | LoadTrial, end: TrialEnd) -> None:
         """A trial has its end."""
@@ -210,13 +219,18 @@ class LiveScreen:
     def load_begins(self, trial: LoadTrial, ask: StageAsk) -> None:
         """A load is about to be sent."""
         self._lines.load_begins(trial, ask)
-        self._draw(trial.trial_id, asked(ask))
+        self._draw(trial.trial_id, self._lines.trying or asked(ask))
+
+    def load_tried(self, trial: LoadTrial, ask: StageAsk, met: bool) -> None:
+        """One load of a search is over."""
+        self._lines.load_tried(trial, ask, met)
 
     def load_progress(self, trial: LoadTrial, progress: Progress) -> None:
         """How far it is: its workers keep the time, so a redraw moves no send."""
         self._lines.load_progress(trial, progress)
         share = "" if progress.share is None else f"{progress.share:.0%}   "
-        self._draw(trial.trial_id, f"{share}{counts(progress)}")
+        value = f"{self._lines.trying}: " if self._lines.trying else ""
+        self._draw(trial.trial_id, f"{value}{share}{counts(progress)}")
 
     def trial_ended(self, trial: BatchTrial | LoadTrial, end: TrialEnd) -> None:
         """A trial has its end."""
@@ -266,6 +280,11 @@ def asked(ask: StageAsk) -> str:
             return f"{rate:.4g} requests/s"
         case _:
             return ""
+
+
+def _trying(find: Find, ask: StageAsk) -> str:
+    """ "concurrency 8, load 4 of 14 at most"."""
+    return f"{asked(ask)}, load {ask.index + 1} of {most_stages(find)} at most"
 
 
 def counts(progress: Progress) -> str:

@@ -25,14 +25,13 @@ from tgi_bench.report.estimated_answer import (
     as_json,
     as_markdown,
     as_rst,
+    asked_columns,
     shared,
     tables,
 )
 from tgi_bench.report.estimated_figures import Sizes, estimates
 
 if TYPE_CHECKING:
-    from rich.table import Table as RichTable
-
     from tgi_bench.cli.experiment_file import Request
     from tgi_bench.report.table import Table
 
@@ -217,6 +216,7 @@ def sizes(option: str, text: str) -> list[int]:
 
 def _print(found: Answers) -> None:
     from tgi_bench.cli.console import standard_output
+    from tgi_bench.cli.folded_table import print_folded
 
     console = standard_output()
     soft = not console.is_terminal
@@ -226,7 +226,7 @@ def _print(found: Answers) -> None:
     for title, table in tables(found):
         console.print(f"\n{title}", style="bold", markup=False)
         for part in _fitting(table, console.width):
-            console.print(_rich(part, _GAP if _natural_width(part) <= console.width else 1))
+            print_folded(console, part, asked_columns(part))
     console.print()
     for remark in (*found.remarks, *DEFINITIONS):
         console.print(remark, markup=False, soft_wrap=soft)
@@ -244,8 +244,10 @@ def _fitting(table: Table, width: int) -> tuple[Table, ...]:
 
 
 def _natural_width(table: Table) -> int:
+    from tgi_bench.cli.folded_table import GAP
+
     cells = zip(table.headers, *table.rows, strict=True)
-    return sum(max(map(len, column)) + _GAP for column in cells) - _GAP
+    return sum(max(map(len, column)) + GAP for column in cells) - GAP
 
 
 def _columns(table: Table, chosen: Sequence[int]) -> Table:
@@ -255,18 +257,3 @@ def _columns(table: Table, chosen: Sequence[int]) -> Table:
         rows=tuple(tuple(row[i] for i in chosen) for row in table.rows),
         right=frozenset(place for place, i in enumerate(chosen) if i in table.right),
     )
-
-
-def _rich(table: Table, gap: int) -> RichTable:
-    from rich.table import Table as RichTable
-
-    shown = RichTable(box=None, padding=(0, gap, 0, 0), header_style="")
-    for i, header in enumerate(table.headers):
-        shown.add_column(header, justify="right" if i in table.right else "left")
-    for row in table.rows:
-        shown.add_row(*row)
-    return shown
-
-
-_GAP = 2
-"""Blanks between two columns."""

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rich.table import Table
-
 from tgi_bench.analysis.client_error import Percentiles
 from tgi_bench.cli.console import standard_output
+from tgi_bench.cli.folded_table import print_folded
 from tgi_bench.cli.selfcheck_loads import CheckResult
 from tgi_bench.plan.load_trial import Fixed, OpenLoop
 from tgi_bench.report.json_text import json_text
+from tgi_bench.report.table import Table
 
 SCHEMA = "tgi-bench-selfcheck"
 SCHEMA_VERSION = 1
@@ -109,12 +109,8 @@ def _named(found: Percentiles | None) -> Json:
 def print_table(report: SelfcheckReport) -> None:
     """A row for each load, what the stamps are of, what did not agree, and the machine."""
     console = standard_output()
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    for name in _COLUMNS:
-        table.add_column(name, justify="left" if name == "Load" else "right")
-    for result in report.results:
-        table.add_row(*_cells(result))
-    console.print(table)
+    rows = tuple(_cells(result) for result in report.results)
+    print_folded(console, Table(_COLUMNS, rows, frozenset(range(1, len(_COLUMNS)))), 1)
     lines = [
         "errors and lateness: p50 / p90 / p99 in us, against the null server's own log; CPU: of "
         "all client processes, us",

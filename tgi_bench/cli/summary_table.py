@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
-from operator import itemgetter
 
-from rich.cells import cell_len
-from rich.console import Console, JustifyMethod
-from rich.table import Table
-from rich.text import Text
+from rich.console import Console
 
 from tgi_bench.analysis.load_run import Figure, LoadSummary, StageSummary
 from tgi_bench.analysis.run import Run, StepFigures, TrialSummary
 from tgi_bench.analysis.search import met
 from tgi_bench.analysis.task_run import TaskFigures, TaskSummary
 from tgi_bench.cli.durations import duration
-from tgi_bench.cli.screen import fitting
-from tgi_bench.inert import one_line
+from tgi_bench.cli.folded_table import print_folded
 from tgi_bench.observation import Outcome, TrialEnd
 from tgi_bench.plan.load_trial import LoadTrial
 from tgi_bench.report.load_goals import goals_line, met_word, missed_lines
 from tgi_bench.report.load_group import has_figures
 from tgi_bench.report.load_search import answer
 from tgi_bench.report.load_words import load_asked, load_planned, unmeasurable
+from tgi_bench.report.table import Table
 
-_GAP = 2
 _LEFT = ("Deployment", "Outcome", "Load", "Model", "Task", "SLOs", "Verdict")
 _HEADERS = (
     "Deployment",
@@ -66,14 +60,13 @@ def print_summary(console: Console, run: Run) -> None:
     """A row for each trial and each stage of a load, then the verdict with what failed, and what
     was missed."""
     if run.tasks:
-        rows = [_task_cells(run, t, figures) for t in run.tasks for figures in t.figures]
-        _print_table(console, _TASK_HEADERS, rows)
+        tasks = [_task_cells(run, t, figures) for t in run.tasks for figures in t.figures]
+        _print_table(console, _TASK_HEADERS, tasks, 3)
     elif run.trials or not run.loads:
-        _print_table(console, _HEADERS, [_cells(run, summary) for summary in run.trials])
+        _print_table(console, _HEADERS, [_cells(run, summary) for summary in run.trials], 3)
     if run.loads:
-        _print_table(
-            console, _LOAD_HEADERS, [row for load in run.loads for row in _stages(run, load)]
-        )
+        stages = [row for load in run.loads for row in _stages(run, load)]
+        _print_table(console, _LOAD_HEADERS, stages, 2)
     for load in run.loads:
         if load.trial.find is not None:
             console.print()
@@ -105,26 +98,13 @@ def _means(run: Run) -> str:
     return "batches: means; " if run.trials else ""
 
 
-def _print_table(console: Console, headers: Sequence[str], rows: Sequence[tuple[str, ...]]) -> None:
-    widths = [max(map(cell_len, column)) + _GAP for column in zip(headers, *rows, strict=True)]
+def _print_table(
+    console: Console, headers: Sequence[str], rows: Sequence[tuple[str, ...]], keys: int
+) -> None:
+    """keys: columns that tell a row from others, of which the first may be long."""
+    right = frozenset(i for i, name in enumerate(headers) if name not in _LEFT)
     console.print()
-    if sum(widths) - _GAP <= console.width:
-        console.print(_table(headers, rows))
-        return
-    # A cropped name would not tell deployments apart: it gets a line of its own.
-    for name, group in groupby(rows, key=itemgetter(0)):
-        console.print(Text(fitting(console, name), style="bold"))
-        console.print(_table(headers[1:], [row[1:] for row in group]))
-
-
-def _table(headers: Sequence[str], rows: Sequence[tuple[str, ...]]) -> Table:
-    table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="bold")
-    for name in headers:
-        justify: JustifyMethod = "left" if name in _LEFT else "right"
-        table.add_column(name, justify=justify, no_wrap=True)
-    for row in rows:
-        table.add_row(*(Text(one_line(cell)) for cell in row))
-    return table
+    print_folded(console, Table(tuple(headers), tuple(rows), right), keys, named=True)
 
 
 def _cells(run: Run, summary: TrialSummary) -> tuple[str, ...]:

@@ -183,6 +183,12 @@ def tables(answers: Answers) -> tuple[tuple[str, Table], ...]:
     )
 
 
+def asked_columns(table: Table) -> int:
+    """How many of its first columns tell its rows apart; the others are figures."""
+    names = {CONSTANTS, *(name for name, _ in _ASKED)}
+    return sum(header in names for header in table.headers)
+
+
 def _table(
     columns: Sequence[tuple[str, _Cell]], rows: Sequence[tuple[Answer, str, Estimate]]
 ) -> Table:

@@ -5,6 +5,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 BASE   ?= python:3.12-slim
 TGI_VERSIONS ?= 0.9.4 3.3.7
+# Of `make images`; --no-index installs from docker/wheels alone.
+PIP_OPTIONS ?=
 # As 2.13.0: the tests of the transformers engine run too. Empty: they are skipped where it is missing.
 TORCH  ?=
 comma  := ,
@@ -48,7 +50,8 @@ fuzz: $(VENV)/.dev ## Lay our HTTP framing beside llhttp's on two million genera
 	@$(BIN)/python -m tests.drive.framing_fuzz --cases 2000000 --seed 0
 
 images: ## Build docker/'s images: tgi-bench, and tgi-bench-embedded for each of TGI_VERSIONS
-	@docker build -f docker/Dockerfile --build-arg BASE=$(BASE) -t tgi-bench .
+	@docker build -f docker/Dockerfile --build-arg BASE=$(BASE) \
+	    --build-arg PIP_OPTIONS='$(PIP_OPTIONS)' -t tgi-bench .
 	@for version in $(TGI_VERSIONS); do \
 	    docker build -f docker/Dockerfile.embedded --build-arg TGI_VERSION=$$version \
 	        -t tgi-bench-embedded:$$version . || exit 1; \

@@ -213,3 +213,38 @@ def test_no_figure_is_cropped_on_a_narrow_terminal(
     assert "\u2026" not in ended.stdout
     tables = ended.stdout.count("Constants ")
     assert tables == (1 if width == 400 else 3)
+
+
+DEFAULT = "A100-40GB-SXM"
+KEY = "server.embedded.accelerator"
+BATCHES = """\
+experiment: e
+model: bigscience/bloomz-7b1-mt
+server: {launcher: docker, image: "ghcr.io/huggingface/text-generation-inference:3.3.7"}
+batches: {sequence_length: 8, decode_length: 2, batch_size: 1, runs: 1}
+"""
+
+
+@pytest.mark.parametrize("form", ["table", "md", "rst", "json"])
+def test_an_accelerator_that_nobody_named_is_said_to_be_assumed(
+    tgi_bench: CommandLine, tmp_path: Path, form: str
+) -> None:
+    file = tmp_path / "e.yaml"
+    file.write_text(BATCHES, encoding="utf-8")
+    asked: tuple[tuple[tuple[str | Path, ...], tuple[str, ...], str], ...] = (
+        (("--model", MODEL), ("--accelerator", DEFAULT), "--accelerator"),
+        ((file,), ("--set", f"{KEY}={DEFAULT}"), KEY),
+    )
+    for what, named, how in asked:
+        shown = tgi_bench("estimate", *what, "--format", form).stdout
+        assert f"{DEFAULT} is assumed. {how} names it." in " ".join(shown.split())
+        assert "assumed" not in tgi_bench("estimate", *what, *named, "--format", form).stdout
+
+
+def test_a_plan_says_which_accelerator_it_assumes(tgi_bench: CommandLine, tmp_path: Path) -> None:
+    file = tmp_path / "e.yaml"
+    file.write_text(BATCHES, encoding="utf-8")
+    shown = " ".join(tgi_bench("plan", file).stdout.split())
+    assert f"estimated for {DEFAULT} (assumed, for nothing names it" in shown
+    named = tgi_bench("plan", file, "--set", f"{KEY}={DEFAULT}").stdout
+    assert f"estimated for {DEFAULT} ({KEY})" in " ".join(named.split())

@@ -42,7 +42,10 @@ _SIZE = re.compile(r"[+-]?\d{1,30}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class MatrixOptions:
-    """The command line's words for a matrix; each a list with commas between."""
+    """The command line's words for a matrix; each a list with commas between.
+
+    accelerator_assumed: nobody named it, and the default was taken.
+    """
 
     model: tuple[str, ...]
     accelerator: str
@@ -53,6 +56,7 @@ class MatrixOptions:
     prompt_tokens: str
     new_tokens: str
     stack: str | None
+    accelerator_assumed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +168,12 @@ def _matrix(options: MatrixOptions) -> tuple[list[Configuration], list[str]]:
             Configuration(stack.name, setup, Sizes(batch, prompt, new))
             for prompt, new, batch in product(*asked)
         ]
-    return configurations, [f"{m.shape.name}: {m.doubt}." for m in models if m.doubt]
+    remarks = [f"{m.shape.name}: {m.doubt}." for m in models if m.doubt]
+    if options.accelerator_assumed:
+        remarks.insert(
+            0, f"No accelerator is named: {options.accelerator} is assumed. --accelerator names it."
+        )
+    return configurations, remarks
 
 
 def _newest() -> str:
@@ -176,8 +185,9 @@ def _newest() -> str:
 def _experiment(request: Request) -> tuple[list[Configuration], list[str]]:
     """The batches of an experiment, as `plan` estimates them."""
     from tgi_bench.analysis.setups import planned_setup
+    from tgi_bench.cli.experiment_file import assumed_accelerator
 
-    _, plan = request.load()
+    experiment, plan = request.load()
     if not plan.trials:
         raise InputError(f"{request.file}: holds no batches, of which alone there is an estimate")
     setups = {d.deployment_id: planned_setup(d) for d in plan.deployments}
@@ -189,7 +199,13 @@ def _experiment(request: Request) -> tuple[list[Configuration], list[str]]:
         )
         for t in plan.trials
     ]
-    return found, []
+    assumed = assumed_accelerator(experiment)
+    if assumed is None:
+        return found, []
+    return found, [
+        f"The experiment names no accelerator: {assumed} is assumed. server.embedded.accelerator "
+        "names it."
+    ]
 
 
 def words(option: str, text: str) -> list[str]:

@@ -106,6 +106,7 @@ def _asked(
     models = given.pop("model", ())
     if not isinstance(models, tuple) or not models:
         raise InputError("give --model, or an EXPERIMENT")
+    assumed = "accelerator" not in given
     text = {**_DEFAULTS, **{name: str(value) for name, value in given.items()}}
     stack = text.pop("stack", None)
-    return MatrixOptions(model=models, stack=stack, **text)
+    return MatrixOptions(model=models, stack=stack, accelerator_assumed=assumed, **text)

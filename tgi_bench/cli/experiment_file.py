@@ -123,3 +123,13 @@ def idle_skip_notes(experiment: AnyExperiment) -> tuple[str, ...]:
     return tuple(
         f"skip entry {number} matches no combination" for number in idle_skips(experiment.server)
     )
+
+
+def assumed_accelerator(experiment: AnyExperiment) -> str | None:
+    """What its estimates are for where it names none; None where it does, and where it has none."""
+    from tgi_bench.plan.experiment import Experiment
+
+    if not isinstance(experiment, Experiment):
+        return None
+    embedded = experiment.server.embedded
+    return None if "accelerator" in embedded.model_fields_set else embedded.accelerator

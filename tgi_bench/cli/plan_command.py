@@ -18,7 +18,7 @@ from tgi_bench.cli.estimates import (
     load_times,
     why_unknown,
 )
-from tgi_bench.cli.experiment_file import Request, idle_skip_notes
+from tgi_bench.cli.experiment_file import Request, assumed_accelerator, idle_skip_notes
 from tgi_bench.cli.load_table import load_table
 from tgi_bench.cli.task_table import print_tasks
 from tgi_bench.plan.engines import engine_spec
@@ -81,7 +81,7 @@ def run(request: Request) -> None:
         if loads:
             console.print(load_table(console, loads, times))
     console.print()
-    _print_foot(console, plan, known)
+    _print_foot(console, plan, known, assumed_accelerator(experiment))
     _print_times(console, plan, known, times)
     for note in idle_skip_notes(experiment):
         console.print(note, markup=False)
@@ -207,7 +207,9 @@ def _bounds(estimate: TrialEstimate) -> str:
     return times.prefill_bound + decode
 
 
-def _print_foot(console: Console, plan: Plan, known: dict[str, TrialEstimate]) -> None:
+def _print_foot(
+    console: Console, plan: Plan, known: dict[str, TrialEstimate], assumed: str | None
+) -> None:
     fitting = [estimate for estimate in known.values() if estimate.fits]
     counts = [counted(len(plan.deployments), "deployment")]
     if plan.trials:
@@ -225,8 +227,11 @@ def _print_foot(console: Console, plan: Plan, known: dict[str, TrialEstimate]) -
             if len(fitted) < len(fitting):
                 seconds += f" of {counted(len(fitted), 'trial')}"
         kind = "uncalibrated" if fitted else "not calibrated"
+        named = "server.embedded.accelerator"
+        if assumed is not None:
+            named = f"assumed, for nothing names it; {named} does"
         console.print(
-            f"estimated for {accelerator} (server.embedded.accelerator), {kind}: "
+            f"estimated for {accelerator} ({named}), {kind}: "
             f"{seconds}; {counted(len(known) - len(fitting), 'trial')} will not fit",
             markup=False,
             soft_wrap=not console.is_terminal,

@@ -114,6 +114,7 @@ def test_a_value_that_cannot_have_been_written(tmp_path: Path, spoil: str, says:
         ("UPDATE deployments SET launcher = 'rocket'", "rocket"),
         ("UPDATE deployments SET tgi_version = 'x'", "`x`"),
         ("UPDATE deployments SET host = '[]'", "must be a mapping"),
+        ("UPDATE deployments SET launcher = 'docker', host = '[]'", "must be a mapping"),
         ("UPDATE deployment_arguments SET name = 'num_rhard'", "has no argument 'num_rhard'"),
         ("UPDATE deployment_arguments SET value = '[1]'", r"value is \[1\]"),
         ("UPDATE trials SET prompt_seed = 'x'", "invalid literal"),

@@ -153,7 +153,7 @@ def _host(launcher: LauncherKind, said: dict[str, Any] | None) -> HostOptions:
     Raises ValueError or TypeError where it made no such.
     """
     if said is not None and not isinstance(said, dict):
-        raise ValueError(f"a launcher's options are {said!r}")
+        raise ValueError(f"a launcher's options must be a mapping, not {said!r}")
     match launcher:
         case LauncherKind.DOCKER if said is not None:
             volumes = tuple(said.get("volumes", ()))

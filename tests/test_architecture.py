@@ -19,6 +19,7 @@ ARROWS: dict[str, frozenset[str]] = {
     "observation": frozenset(),
     "device_observation": frozenset(),
     "load_observation": frozenset(),
+    "process_tree": frozenset(),
     "codec": frozenset(),
     "memory_evidence": frozenset(),
     "task_observation": frozenset(),
@@ -61,6 +62,7 @@ FOR_ALL = frozenset(
         "memory_evidence",
         "device_observation",
         "task_observation",
+        "process_tree",
         "__init__",
     }
 )

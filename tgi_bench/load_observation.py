@@ -180,6 +180,55 @@ class SmallWrites:
     apart: bool = False
 
 
+class Untold(StrEnum):
+    """Why nobody can tell what a server had of the CPU of the client's machine."""
+
+    ELSEWHERE = "elsewhere"
+    """Its address is another machine's, or a container's own."""
+    UNSEEN = "unseen"
+    """Nothing that this user may look into listens there: another user's, or in a container."""
+    FORWARDED = "forwarded"
+    """What listens there hands on to a server somewhere else."""
+    OWN_PROCESS = "own_process"
+    """It is a thread of the client's own process."""
+    ENDED = "ended"
+    """None of its processes was there at the end."""
+    SYSTEM = "system"
+    """The system has no /proc, or does not count how long threads wait for a core."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerCpu:
+    """The process tree of a server. processes: at the end. threads: that were seen, by a look about
+    once a second and one at the end.
+
+    cpu_ns: in the kernel's ticks, of all threads, seen or not, and of processes that ended. ran_ns:
+    of the seen ones; waited_ns: of the same, ready to run while others ran.
+    """
+
+    processes: int
+    threads: int
+    cpu_ns: int
+    ran_ns: int
+    waited_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class ServerHost:
+    """The CPU of the client's machine from before the first send until after the last answer.
+
+    busy_ns: of all cores, None where the kernel does not say. client_ns: of all processes of the
+    client. server: None where it is not told, and then untold says why.
+    """
+
+    cores: int
+    wall_ns: int
+    busy_ns: int | None
+    client_ns: int
+    server: ServerCpu | None = None
+    untold: Untold | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class StageConditions:
     """What else was seen of one stage that its figures are to be believed by.
@@ -193,6 +242,7 @@ class StageConditions:
     the question before the load. versions: what it states of itself, each with where.
     small_writes: None where nothing was streamed, or there was nothing to compare.
     words_by: who counted the words of prompts, "tokenizer" or "server"; "" where nobody did.
+    host: the client's machine; None in runs of older versions.
     """
 
     answered_by: tuple[tuple[str, int], ...] = ()
@@ -205,6 +255,7 @@ class StageConditions:
     own_names: tuple[str, ...] = ()
     versions: tuple[tuple[str, str], ...] = ()
     words_by: str = ""
+    host: ServerHost | None = None
 
 
 @dataclass(frozen=True, slots=True)

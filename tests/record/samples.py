@@ -11,9 +11,12 @@ from tgi_bench.load_observation import (
     LoadStage,
     RequestObservation,
     RequestOutcome,
+    ServerCpu,
+    ServerHost,
     SmallWrites,
     StageConditions,
     TokenSource,
+    Untold,
     Waits,
 )
 from tgi_bench.observation import (
@@ -200,6 +203,9 @@ def load_stage(index: int = 0) -> LoadStage:
             two_models=1,
             waits=Waits(3, 70_000_000, 40_000_000),
             small_writes=SmallWrites(3, 43.9e6, 4.1e6, 43e6, None),
+            host=ServerHost(2, 10**10, 10**9, 10**8, None, Untold.UNSEEN)
+            if index
+            else ServerHost(2, 10**10, 10**9, 10**8, ServerCpu(2, 9, 10**8, 10**8, 10**7)),
         ),
     )
 

@@ -29,13 +29,14 @@ from tgi_bench.load_observation import (
     ClientFloor,
     LoadStage,
     RequestOutcome,
+    ServerCpu,
+    ServerHost,
     SmallWrites,
     StageConditions,
     Waits,
 )
 from tgi_bench.observation import Outcome, TrialEnd
 from tgi_bench.plan.load_trial import (
-    OTHER_CPU,
     Arrivals,
     ClosedLoop,
     Extent,
@@ -54,10 +55,7 @@ from tgi_bench.plan.load_trial import (
 )
 
 S = 1_000 * MS
-TRUNCATED = (
-    ("Prompt lengths", "cut by the server to the asked length (`truncate`)"),
-    (OTHER_CPU, "0.42 of 2 cores"),
-)
+TRUNCATED = (("Prompt lengths", "cut by the server to the asked length (`truncate`)"),)
 SLOS = (Slo("ttft_p99", 500.0 * MS), Slo("itl_p99", 50.0 * MS), Slo("success", 0.999))
 FLOORS = (
     ClientFloor(1, 0, 100_000, 310_000.0, 900.0, (18e3, 25e3, 60e3), None, None, True),
@@ -166,6 +164,13 @@ def stage(
             asked_model="tgi",
             own_names=("bigscience/bloomz-7b1",),
             versions=(("/info version", "3.3.7"),),
+            host=ServerHost(
+                cores=2,
+                wall_ns=71 * S,
+                busy_ns=round(71 * 1.71 * S),
+                client_ns=round(71 * 0.29 * S),
+                server=ServerCpu(3, 40, 71 * S, 71 * S, round(71 * 0.12 * S)),
+            ),
         ),
     )
     answered = requests - errors

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tgi_bench.analysis.held_back import HELD_BACK, QUICKACK, held_ns
+from tgi_bench.analysis.host_checks import others_text
 from tgi_bench.analysis.load_metrics import closed_loop, split_metric
 from tgi_bench.analysis.load_rows import LoadRow, time_text
 from tgi_bench.analysis.load_run import LoadDistribution
 from tgi_bench.analysis.rules import Check, Rule, Seen, apply
 from tgi_bench.load_observation import ClientFloor
-from tgi_bench.plan.load_trial import OTHER_CPU
 
 MOST_LAG_NS = 1_000_000
 MOST_LAG_SHARE = 0.10
@@ -64,7 +64,8 @@ def _send_lag(row: LoadRow) -> Seen | None:
     if moved is not None:
         metric, statistic = split_metric(moved.figure)
         text += f"; of {metric.upper()} {statistic} it is {moved.share:.1%}, of others less"
-    others = dict(row.stage.stage.details).get(OTHER_CPU)
+    host = row.stage.stage.conditions.host
+    others = None if host is None else others_text(host)
     if others is not None:
         text += f"; other programs took {others}"
     bad = value > most and (moved is None or moved.share > MOST_MOVED)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from tgi_bench.analysis.answer_checks import ANSWER_RULES, LENGTH_RULES
 from tgi_bench.analysis.client_checks import IDLE_CPU, client_checks, cpu_shares, late_remedy
 from tgi_bench.analysis.deciding import accepted, deciding
+from tgi_bench.analysis.host_checks import host_checks
 from tgi_bench.analysis.load_metrics import (
     LEAST_REQUESTS,
     LEAST_SAMPLES,
@@ -66,6 +67,7 @@ def load_checks(
     return (
         apply(ANSWERED, rows),
         *(apply(rule, taken) for rule in (*of_load, *LENGTH_RULES, *of_answers, *ANSWER_RULES)),
+        *host_checks(taken),
         *client_checks(deciding(rows), floors),
         *([_searches(searches), _contradictions(searches)] if searches else []),
     )

@@ -10,7 +10,6 @@ from dataclasses import replace
 from tgi_bench.drive import worker_messages as w
 from tgi_bench.drive.answer_reading import read_answer
 from tgi_bench.drive.feeding import ClosedFeeder, ConversationFeeder, Feeder, TimedFeeder
-from tgi_bench.drive.other_cpu import MachineCpu
 from tgi_bench.drive.parts import NO_END, Parts
 from tgi_bench.drive.preparation import Prepared
 from tgi_bench.drive.reading import NamesHeard
@@ -22,6 +21,7 @@ from tgi_bench.drive.schedule import (
     planned_length_ns,
     trace_requests,
 )
+from tgi_bench.drive.server_host import HostWatch
 from tgi_bench.drive.stage_ask import Listener, Progress, StageAsk
 from tgi_bench.drive.workers import WorkerProcess, answers, heard
 from tgi_bench.errors import StepError
@@ -36,7 +36,7 @@ from tgi_bench.load_observation import (
 )
 from tgi_bench.observation import Outcome
 from tgi_bench.plan.arrivals import send_offsets_ns
-from tgi_bench.plan.load_trial import OTHER_CPU, ClosedLoop, OpenLoop, TraceTimes
+from tgi_bench.plan.load_trial import ClosedLoop, OpenLoop, TraceTimes
 from tgi_bench.plan.request_spec import RequestSpec
 from tgi_bench.plan.workload import requests
 
@@ -73,7 +73,7 @@ class Stage:
         self._stopped_ns: int | None = None
         self._last_answered_ns = 0
         self._after_head_ns = array("q")
-        self._machine = MachineCpu.now()
+        self._host = HostWatch(prepared.url, (worker.pid for worker in workers))
         self._names = NamesHeard()
         self._kernel_stamps = True
         self._stamp_reason = ""
@@ -83,7 +83,6 @@ class Stage:
         reasons = [one.stamp_reason for one in ready if one.stamp_reason]
         self._kernel_stamps, self._stamp_reason = not reasons, "; ".join(dict.fromkeys(reasons))
         cpu_ns = time.process_time_ns()
-        self._machine = MachineCpu.now()
         start_ns = self._start()
         try:
             self._drive(start_ns)
@@ -121,7 +120,7 @@ class Stage:
             measured_until_ns=end_ns,
             dialect=self._prepared.abilities.spoken.value,
             client=client,
-            details=(*self._prepared.details, *self._other_cpu(client)),
+            details=self._prepared.details,
             cut_off=cut_off,
             conditions=self._conditions(),
         )
@@ -132,16 +131,12 @@ class Stage:
         if control is not None and self._after_head_ns:
             middle = sorted(self._after_head_ns)[len(self._after_head_ns) // 2]
             control = replace(control, load_after_head_ns=middle)
-        return replace(found, waits=self._waits(), small_writes=control)
+        host = self._host.end()
+        return replace(found, waits=self._waits(), small_writes=control, host=host)
 
     def _waits(self) -> Waits:
         done = [worker.done for worker in self._workers if worker.done is not None]
         return together((self._feeder.waits, *(Waits(*one.waits) for one in done)))
-
-    def _other_cpu(self, client: ClientFacts) -> tuple[tuple[str, str], ...]:
-        """A detail, where the machine tells."""
-        said = self._machine.others_since((client.parent_cpu_ns, *client.worker_cpu_ns))
-        return () if said is None else ((OTHER_CPU, said),)
 
     def _start(self) -> int:
         """Hand over what must be there at the start, and start; returns when that is."""
@@ -211,6 +206,7 @@ class Stage:
             return
         self._next_record_ns = now + _RECORD_NS
         self._flush()
+        self._host.look()
         self._show(now, start_ns, planned_ns)
         enough = self._listener.enough
         if self._stopped_ns is None and enough is not None and enough(self._measured):

@@ -43,6 +43,11 @@ class WorkerProcess:
                 process_group=0,  # a terminal's signals are for the sweep alone
             )
 
+    @property
+    def pid(self) -> int:
+        """Of its process."""
+        return self._process.pid
+
     def send(self, message: Message) -> None:
         """Say something to it."""
         self.channel.send(message)

@@ -203,8 +203,6 @@ class Extent:
 METRICS = ("ttft", "service_ttft", "itl", "event_gap", "tpot", "e2e", "send_lag")
 STATISTICS = ("mean", "p50", "p90", "p95", "p99", "p999", "max")
 SUCCESS = "success"
-OTHER_CPU = "CPU of other programs"
-"""The detail of a LoadStage that says how many cores others took, a server there included."""
 
 
 @dataclass(frozen=True, slots=True)

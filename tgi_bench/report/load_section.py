@@ -10,7 +10,7 @@ from tgi_bench.analysis.load_run import LoadSummary, StageSummary
 from tgi_bench.analysis.rules import Verdict
 from tgi_bench.analysis.run import Run
 from tgi_bench.load_observation import RequestOutcome
-from tgi_bench.plan.load_trial import LEAST_SEARCH_REQUESTS, OTHER_CPU, LoadTrial, Sought
+from tgi_bench.plan.load_trial import LEAST_SEARCH_REQUESTS, LoadTrial, Sought
 from tgi_bench.report import load_tables as tables
 from tgi_bench.report import load_words as words
 from tgi_bench.report.load_group import (
@@ -109,8 +109,6 @@ def _details(group: Group) -> list[tuple[str, str]]:
     for load in group.loads:
         for stage in load.stages:
             for name, value in stage.stage.details:
-                if name == OTHER_CPU:  # a column of the client's table: no two loads share it
-                    continue
                 asked = words.load_asked(load.trial, stage.stage)
                 said.setdefault(name, {}).setdefault(value, []).append(asked)
     return [

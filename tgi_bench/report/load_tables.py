@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from tgi_bench.analysis.host_checks import others_text
 from tgi_bench.analysis.load_metrics import split_metric
 from tgi_bench.analysis.load_run import LoadDistribution, StageSummary
 from tgi_bench.analysis.rules import Verdict
-from tgi_bench.load_observation import ClientFacts, LoadPart
-from tgi_bench.plan.load_trial import OTHER_CPU, SUCCESS, ClosedLoop, LoadTrial, Slo
+from tgi_bench.load_observation import ClientFacts, LoadPart, ServerHost
+from tgi_bench.plan.load_trial import SUCCESS, ClosedLoop, LoadTrial, Slo
 from tgi_bench.report import load_words as words
 from tgi_bench.report.load_group import Row, missing
 from tgi_bench.report.table import Table
@@ -199,7 +200,7 @@ def clients(trial: LoadTrial, rows: Sequence[Row]) -> Table:
             f"{client.connections_opened:,}",
             f"{client.connections_reopened:,}",
             f"{client.clock_step_ns / 1e3:.1f} µs",
-            dict(stage.stage.details).get(OTHER_CPU, UNDEFINED),
+            _others(stage.stage.conditions.host),
         )
 
     headers = (
@@ -211,9 +212,14 @@ def clients(trial: LoadTrial, rows: Sequence[Row]) -> Table:
         "Connections",
         "Reopened",
         "Clock moved",
-        OTHER_CPU,
+        "CPU of other programs",
     )
     return _of_stages(trial, rows, headers, cells)
+
+
+def _others(host: ServerHost | None) -> str:
+    """On the client's machine; a server there of which nobody knows is one of them."""
+    return UNDEFINED if host is None else others_text(host) or UNDEFINED
 
 
 def _busiest(client: ClientFacts) -> str:

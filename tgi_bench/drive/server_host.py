@@ -1,0 +1,163 @@
+"""What of this machine's CPU a server on it had during a load, and what it waited for a core."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from tgi_bench.load_observation import ServerCpu, ServerHost, Untold
+from tgi_bench.process_tree import PROC, ProcessStat, all_stats, listeners, root_of, ticks_ns, tree
+
+_BUSY = (1, 2, 3, 6, 7, 8)
+"""user, nice, system, irq, softirq, steal: all but idle and iowait; guests are in user."""
+_FORWARDERS = frozenset(
+    {"docker-proxy", "rootlessport", "rootlesskit", "slirp4netns", "pasta", "kubectl", "ssh"}
+    | {"socat", "haproxy", "nginx", "envoy", "traefik", "caddy"}
+)
+"""They listen for a server that is somewhere else: theirs is not its tree."""
+
+Found = tuple[int, ...] | Untold
+
+
+def server_roots(url: str, proc: Path = PROC) -> Found:
+    """The processes from which all of the server at this URL descend, or why nobody can tell."""
+    parts = urlsplit(url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    addresses = _own_addresses(parts.hostname or "", port)
+    if not addresses:
+        return Untold.ELSEWHERE
+    stats, own = all_stats(proc), os.getpid()
+    if own not in stats:
+        return Untold.SYSTEM
+    holders = [stats[pid] for pid in listeners(addresses, port, stats, proc)]
+    if not holders:
+        return Untold.UNSEEN
+    if own in (stat.pid for stat in holders):
+        return Untold.OWN_PROCESS
+    if any(stat.command in _FORWARDERS for stat in holders):
+        return Untold.FORWARDED
+    return tuple(sorted({root_of(stat.pid, stats, own) for stat in holders}))
+
+
+def _own_addresses(host: str, port: int) -> list[str]:
+    """Those of the host that are this machine's: a socket can be bound to them."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError:
+        return []
+    return [str(place[0]) for family, _, _, _, place in found if _is_own(family, str(place[0]))]
+
+
+def _is_own(family: int, address: str) -> bool:
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind((address, 0))
+    except OSError:
+        return False
+    return True
+
+
+Threads = dict[tuple[int, int], tuple[int, int]]
+"""(running, waiting on the run queue) in ns of each thread, by its process's and its own id."""
+
+
+class HostWatch:
+    """From the moment it was made until its end; each look reads files of /proc for some ms."""
+
+    def __init__(self, url: str, workers: Iterable[int], proc: Path = PROC) -> None:
+        """Of the server that listens at this URL. workers: process ids of the load client."""
+        self._proc = proc
+        self._roots = server_roots(url, proc)
+        self._client = frozenset((os.getpid(), *workers))
+        self._began_ns = time.monotonic_ns()
+        stats = all_stats(proc)
+        self._busy_ns, self._client_ns = _busy_ns(proc), self._of_client(stats)
+        self._server_ns = self._of_server(stats)
+        self._before = _threads(self._tree(stats), proc)
+        self._last: Threads = {}
+
+    def look(self) -> None:
+        """From time to time: a thread that ends takes its account with it."""
+        if self._before is not None and not isinstance(self._roots, Untold):
+            self._last |= _threads(self._tree(all_stats(self._proc)), self._proc) or {}
+
+    def end(self) -> ServerHost:
+        """What came since then; for after the last answer."""
+        self.look()
+        stats, busy_ns = all_stats(self._proc), _busy_ns(self._proc)
+        seen, passed_ns = self._server(stats), None
+        if busy_ns is not None and self._busy_ns is not None:
+            passed_ns = busy_ns - self._busy_ns
+        return ServerHost(
+            cores=os.cpu_count() or 1,
+            wall_ns=time.monotonic_ns() - self._began_ns,
+            busy_ns=passed_ns,
+            client_ns=max(0, self._of_client(stats) - self._client_ns),
+            server=seen if isinstance(seen, ServerCpu) else None,
+            untold=seen if isinstance(seen, Untold) else None,
+        )
+
+    def _server(self, stats: Mapping[int, ProcessStat]) -> ServerCpu | Untold:
+        if isinstance(self._roots, Untold):
+            return self._roots
+        if not (processes := len(self._tree(stats))):
+            return Untold.ENDED
+        before = self._before
+        if before is None:
+            return Untold.SYSTEM
+        since = [
+            (ran - before.get(name, (0, 0))[0], waited - before.get(name, (0, 0))[1])
+            for name, (ran, waited) in self._last.items()
+        ]
+        return ServerCpu(
+            processes=processes,
+            threads=len(since),
+            cpu_ns=max(0, self._of_server(stats) - self._server_ns),
+            ran_ns=sum(ran for ran, _ in since),
+            waited_ns=sum(waited for _, waited in since),
+        )
+
+    def _tree(self, stats: Mapping[int, ProcessStat]) -> frozenset[int]:
+        return frozenset() if isinstance(self._roots, Untold) else tree(self._roots, stats)
+
+    def _of_server(self, stats: Mapping[int, ProcessStat]) -> int:
+        """With those that ended, so that nothing of the tree is lost."""
+        return sum(stats[pid].cpu_ns + stats[pid].ended_cpu_ns for pid in self._tree(stats))
+
+    def _of_client(self, stats: Mapping[int, ProcessStat]) -> int:
+        return sum(stat.cpu_ns for pid, stat in stats.items() if pid in self._client)
+
+
+def _threads(pids: Iterable[int], proc: Path) -> Threads | None:
+    """None where the kernel does not count the waiting: it needs CONFIG_SCHED_INFO."""
+    found: Threads = {}
+    for pid in pids:
+        try:
+            names = os.listdir(proc / str(pid) / "task")
+        except OSError:
+            continue  # it ended
+        for name in names:
+            folder = proc / str(pid) / "task" / name
+            try:
+                ran, waited, _ = (folder / "schedstat").read_text(encoding="ascii").split()
+            except OSError:
+                if folder.exists():
+                    return None
+                continue  # it ended
+            found[pid, int(name)] = (int(ran), int(waited))
+    return found
+
+
+def _busy_ns(proc: Path) -> int | None:
+    """Of all cores since the machine began; None where the kernel does not say."""
+    try:
+        words = (proc / "stat").read_text(encoding="ascii").split("\n", 1)[0].split()
+        if words[:1] != ["cpu"] or len(words) <= max(_BUSY):
+            return None
+        return ticks_ns(words[i] for i in _BUSY)
+    except (OSError, ValueError):
+        return None

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from tgi_bench.drive.load import run_stage
 from tgi_bench.drive.preparation import LoadTarget, Prepared, prepare
+from tgi_bench.drive.server_host import known_roots
 from tgi_bench.drive.stage_ask import Listener, Progress, StageAsk, of_search
 from tgi_bench.errors import InputError, LaunchError, NotRecordedError, StepError
 from tgi_bench.launch.after_failure import end_of_load, explained, found_dead, usable
@@ -111,7 +112,8 @@ class Sweep:
             facts = self._facts(deployment, server)
             self.store.deployment_started(deployment.deployment_id, facts)
             self.watcher.ready(deployment, facts)
-            with self.telemetry.serving(facts.simulated, gauge_asker(_contact(deployment, server))):
+            asker, url = gauge_asker(_contact(deployment, server)), server.endpoint.url
+            with self.telemetry.serving(facts.simulated, asker, lambda: known_roots(url)):
                 if self._run_batches(deployment, server):
                     for trial in self._pending_loads(deployment):
                         if not self._run_load(trial, server):

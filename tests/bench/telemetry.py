@@ -60,7 +60,7 @@ def _sampling() -> Iterator[tuple[Sampling, str]]:
     fake = bool(why_nothing_to_sample())
     sampling = Sampling.start(FAKE if fake else PROGRAM, POWERCAP)
     try:
-        sampling.take(Take(None, 8, True, Whose.CHILDREN, os.getpid()))
+        sampling.take(Take(None, 8, True, Whose.CHILDREN, (os.getpid(),)))
         yield sampling, "fake NVML" if fake else "this machine's"
     finally:
         sampling.stop()

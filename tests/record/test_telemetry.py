@@ -181,12 +181,14 @@ def test_which_devices_a_deployment_has(
     environ: dict[str, str],
     found: str | tuple[tuple[str, ...] | None, int, Whose],
 ) -> None:
-    expected: Take | str = found if isinstance(found, str) else Take(*found[:2], True, found[2], ME)
+    expected: Take | str = (
+        found if isinstance(found, str) else Take(*found[:2], True, found[2], (ME,))
+    )
     assert choice_of(asked, environ) == expected
 
 
 def test_devices_of_our_own_processes() -> None:
-    assert own_devices(1, {}) == Take(None, 1, True, Whose.CHILDREN, ME)
+    assert own_devices(1, {}) == Take(None, 1, True, Whose.CHILDREN, (ME,))
     visible = {"CUDA_VISIBLE_DEVICES": "2"}
     assert own_devices(1, visible).gpus == ("2",)
     assert own_devices(1, visible, cpu_only=True).gpus == ()
@@ -210,6 +212,32 @@ class Server:
 
 def queue(size: float) -> Gauges:
     return (("tgi_queue_size", size),)
+
+
+@pytest.mark.parametrize(
+    ("whose", "roots", "told"),
+    [
+        (Whose.UNKNOWN, (31, 32), (Whose.SERVER, (31, 32))),
+        (Whose.UNKNOWN, (), (Whose.UNKNOWN, (ME,))),
+        (Whose.CHILDREN, (31,), (Whose.CHILDREN, (ME,))),
+    ],
+)
+def test_whose_processes_a_running_server_has(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    whose: Whose,
+    roots: tuple[int, ...],
+    told: tuple[Whose, tuple[int, ...]],
+) -> None:
+    takes: list[Take] = []
+    monkeypatch.setattr(
+        "tgi_bench.record.telemetry.Sampling.take", lambda _, take: takes.append(take)
+    )
+    zone(tmp_path, "intel-rapl:0", "package-0")
+    watch = TelemetryWatch(powercap=tmp_path)
+    with watch.of(Take(None, 0, True, whose, (ME,))):
+        watch.ready(roots=lambda: roots)
+    assert [(take.whose, take.roots) for take in takes] == [told]
 
 
 def test_a_sweep_records_what_happened_inside(tmp_path: Path) -> None:

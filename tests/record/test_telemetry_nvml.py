@@ -19,7 +19,7 @@ OURS, EARLIER, STRANGER = 910_001, 910_002, 910_003
 
 
 def nobody() -> Processes:
-    return Processes(Whose.CHILDREN, frozenset(), os.getpid())
+    return Processes(Whose.CHILDREN, frozenset(), (os.getpid(),))
 
 
 def test_every_value_in_its_unit() -> None:
@@ -81,7 +81,7 @@ def proc(folder: Path, namespace: str = "pid:[4026531836]") -> Path:
         (STRANGER, 1, container),
     ):
         (folder / str(pid)).mkdir()
-        (folder / f"{pid}/stat").write_text(f"{pid} (a) b) S {parent} 0 0\n")
+        (folder / f"{pid}/stat").write_text(f"{pid} (a) b) S {parent} 0 0 0 -1 0 0 0 0 0 1 2 3 4\n")
         (folder / f"{pid}/cgroup").write_text(cgroup)
     return folder
 
@@ -97,6 +97,8 @@ def proc(folder: Path, namespace: str = "pid:[4026531836]") -> Path:
         (Whose.CONTAINER, (STRANGER,), (STRANGER,), 1),
         (Whose.CHILDREN, (), (), 0),
         (Whose.UNKNOWN, (EARLIER,), (EARLIER, STRANGER), None),
+        (Whose.SERVER, (OURS, STRANGER), (OURS,), 0),
+        (Whose.SERVER, (OURS,), (OURS, EARLIER, STRANGER), 2),
     ],
 )
 def test_whose_processes_are_on_it(
@@ -108,7 +110,7 @@ def test_whose_processes_are_on_it(
     others: int | None,
 ) -> None:
     monkeypatch.setattr("tgi_bench.record.telemetry_processes._has_ended", lambda pid: False)
-    found = Processes(whose, frozenset(before), 77, proc(tmp_path))
+    found = Processes(whose, frozenset(before), (77,), proc(tmp_path))
     assert found.others(frozenset(pids)) == others
     assert found.others(frozenset(pids)) == others  # remembered
 
@@ -116,14 +118,15 @@ def test_whose_processes_are_on_it(
 def test_one_that_ended_meanwhile_is_nobody_else(tmp_path: Path) -> None:
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
-    found = Processes(Whose.CHILDREN, frozenset(), 77, proc(tmp_path))
+    found = Processes(Whose.CHILDREN, frozenset(), (77,), proc(tmp_path))
     assert found.others(frozenset({child.pid})) == 0
     assert found.others(frozenset({1})) == 1
 
 
 def test_in_a_container_ids_tell_only_who_was_there_before(tmp_path: Path) -> None:
     folder = proc(tmp_path, "pid:[4026532999]")
-    found = Processes(Whose.CHILDREN, frozenset({EARLIER}), 77, folder)
+    found = Processes(Whose.CHILDREN, frozenset({EARLIER}), (77,), folder)
     assert found.others(frozenset({EARLIER, STRANGER})) == 1
-    blind = Processes(Whose.CHILDREN, frozenset({EARLIER}), 77, tmp_path / "none")
+    assert Processes(Whose.SERVER, frozenset(), (77,), folder).others(frozenset({OURS})) is None
+    blind = Processes(Whose.CHILDREN, frozenset({EARLIER}), (77,), tmp_path / "none")
     assert blind.others(frozenset({EARLIER, STRANGER})) == 1

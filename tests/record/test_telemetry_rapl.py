@@ -13,7 +13,7 @@ from tgi_bench.record.telemetry_processes import Processes
 from tgi_bench.record.telemetry_rapl import RaplDevice, rapl_devices
 from tgi_bench.record.telemetry_take import Whose
 
-NOBODY = Processes(Whose.CHILDREN, frozenset(), 0)
+NOBODY = Processes(Whose.CHILDREN, frozenset(), ())
 
 
 def test_packages_and_their_memory_without_what_is_in_them(tmp_path: Path) -> None:

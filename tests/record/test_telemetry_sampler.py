@@ -42,7 +42,7 @@ from tgi_bench.record.telemetry_sampler import (
 )
 from tgi_bench.record.telemetry_take import Take, Whose, why_nothing_to_sample
 
-TAKE = Take(None, 1, True, Whose.CHILDREN, os.getpid())
+TAKE = Take(None, 1, True, Whose.CHILDREN, (os.getpid(),))
 STRANGER = 4_190_003
 
 
@@ -53,6 +53,10 @@ def machine(nvml: FakeNvml, powercap: Path) -> ThisMachine:
 def chosen(made: ThisMachine, take: Take) -> tuple[list[str], str]:
     sources, absent, _ = made.sources(take)
     return [source.describe(0).name for source in sources], absent
+
+
+def sees_all() -> bool:
+    return os.readlink("/proc/self/ns/pid") == "pid:[4026531836]"
 
 
 def gpus(*pids: tuple[int, ...]) -> FakeNvml:
@@ -84,6 +88,20 @@ def test_the_gpus_on_which_processes_came_since(tmp_path: Path) -> None:
     sources, _, processes = made.sources(replace(TAKE, whose=Whose.UNKNOWN))
     assert [source.sample(0, processes).others for source in sources] == [None, None]
     assert chosen(made, replace(TAKE, gpus=("0",)))[0] == ["G0"]
+
+
+@pytest.mark.skipif(not sees_all(), reason="ids of /proc are not NVML's in a container")
+def test_the_gpus_of_a_server_that_was_there_before(tmp_path: Path) -> None:
+    nvml = gpus((1,), (os.getpid(), 1), ())
+    made = machine(nvml, tmp_path)
+    server = replace(TAKE, count=0, whose=Whose.SERVER)
+    assert chosen(made, server) == (["G1"], "")
+    sources, _, processes = made.sources(server)
+    assert [source.sample(0, processes).others for source in sources] == [1]
+    # Its workers are another service's: of these nobody knows.
+    nvml.gpus[1].pids = (1,)
+    sources, _, processes = made.sources(server)
+    assert [source.sample(0, processes).others for source in sources] == [None, None]
 
 
 @pytest.mark.parametrize(
@@ -262,7 +280,7 @@ from pathlib import Path
 from tgi_bench.record.telemetry import Sampling
 from tgi_bench.record.telemetry_take import Take, Whose
 sampling = Sampling.start(powercap=Path(sys.argv[1]))
-sampling.take(Take((), 0, True, Whose.CHILDREN, 1))
+sampling.take(Take((), 0, True, Whose.CHILDREN, (1,)))
 sampling.begin()
 print(sampling.pid, flush=True)
 time.sleep(60)

@@ -27,7 +27,7 @@ def server_roots(url: str, proc: Path = PROC) -> Found:
     """The processes from which all of the server at this URL descend, or why nobody can tell."""
     parts = urlsplit(url)
     port = parts.port or (443 if parts.scheme == "https" else 80)
-    addresses = _own_addresses(parts.hostname or "", port)
+    addresses = _own_addresses(parts.hostname, port) if parts.hostname else []
     if not addresses:
         return Untold.ELSEWHERE
     stats, own = all_stats(proc), os.getpid()
@@ -41,6 +41,12 @@ def server_roots(url: str, proc: Path = PROC) -> Found:
     if any(stat.command in _FORWARDERS for stat in holders):
         return Untold.FORWARDED
     return tuple(sorted({root_of(stat.pid, stats, own) for stat in holders}))
+
+
+def known_roots(url: str) -> tuple[int, ...]:
+    """As server_roots; () where nobody can tell."""
+    found = server_roots(url)
+    return () if isinstance(found, Untold) else found
 
 
 def _own_addresses(host: str, port: int) -> list[str]:

@@ -31,7 +31,7 @@ def choice_of(deployment: Deployment, environ: Mapping[str, str]) -> Take | str:
         case AttachOptions(url=url):
             if urlsplit(url).hostname not in _HERE:
                 return ELSEWHERE
-            return Take(None, 0, True, Whose.UNKNOWN, os.getpid())
+            return Take(None, 0, True, Whose.UNKNOWN, (os.getpid(),))
         case DockerOptions(gpus=gpus):
             if _is_elsewhere(environ.get("DOCKER_HOST", "")):
                 return ELSEWHERE
@@ -51,7 +51,7 @@ def own_devices(count: int, environ: Mapping[str, str], cpu_only: bool = False) 
     environ: CUDA_VISIBLE_DEVICES says which it may use.
     """
     gpus = () if cpu_only else _visible(environ.get("CUDA_VISIBLE_DEVICES"))
-    return Take(gpus, count, True, Whose.CHILDREN, os.getpid())
+    return Take(gpus, count, True, Whose.CHILDREN, (os.getpid(),))
 
 
 def _of_container(gpus: str | None, num_shard: int) -> Take:
@@ -64,7 +64,7 @@ def _of_container(gpus: str | None, num_shard: int) -> Take:
     elif gpus is not None and gpus != _ALL:
         named = _visible(gpus) or ()
         count = len(named)
-    return Take(named, count, True, Whose.CONTAINER, os.getpid())
+    return Take(named, count, True, Whose.CONTAINER, (os.getpid(),))
 
 
 def _visible(text: str | None) -> tuple[str, ...] | None:

@@ -45,7 +45,7 @@ def command(word: str) -> bytes:
 
 def take_line(take: Take) -> bytes:
     """For the sampler."""
-    return _line([_TAKE, take.gpus, take.count, take.cpu, take.whose.value, take.sweep])
+    return _line([_TAKE, take.gpus, take.count, take.cpu, take.whose.value, take.roots])
 
 
 def read_command(line: bytes) -> Take | str:
@@ -53,9 +53,9 @@ def read_command(line: bytes) -> Take | str:
     match json.loads(line):
         case [str(word)] if word in (BEGIN, END):
             return word
-        case ["take", gpus, int(count), bool(cpu), str(whose), int(sweep)]:
+        case ["take", gpus, int(count), bool(cpu), str(whose), list(roots)]:
             names = None if gpus is None else tuple(map(str, gpus))
-            return Take(names, count, cpu, Whose(whose), sweep)
+            return Take(names, count, cpu, Whose(whose), tuple(map(int, roots)))
         case other:
             raise ValueError(f"no command: {other}")
 

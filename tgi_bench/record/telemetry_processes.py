@@ -7,36 +7,41 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tgi_bench.process_tree import PROC, process_stat
 from tgi_bench.record.telemetry_take import Whose
 
 _FIRST_PID_NAMESPACE = "pid:[4026531836]"
 """The machine's own (PROC_PID_INIT_INO of Linux): there NVML's process ids are those of /proc."""
 _CONTAINER = re.compile(r"[0-9a-f]{64}")
-_PARENT = 1
-"""Place in /proc/<pid>/stat after the command's closing parenthesis."""
 
 
 @dataclass(slots=True)
 class Processes:
-    """before: process ids on any GPU before the deployment was started. sweep: its process id."""
+    """before: process ids on any GPU before the deployment was started. roots: as of Take."""
 
     whose: Whose
     before: frozenset[int]
-    sweep: int
-    proc: Path = Path("/proc")
+    roots: tuple[int, ...]
+    proc: Path = PROC
     _own: dict[int, bool] = field(default_factory=dict)
 
     def others(self, pids: frozenset[int]) -> int | None:
         """How many of them are not the deployment's; None where nobody can tell."""
-        if self.whose is Whose.UNKNOWN:
+        if self.whose is Whose.UNKNOWN or (self.whose is Whose.SERVER and not self._sees_all()):
             return None
         # An id that has gone may come back as another process.
         self._own = {pid: own for pid, own in self._own.items() if pid in pids}
         return sum(not self._is_own(pid) for pid in pids)
 
+    def any_own(self, pids: frozenset[int]) -> bool:
+        """Whether one of them is known as the deployment's."""
+        others = self.others(pids)
+        return others is not None and others < len(pids)
+
     def _is_own(self, pid: int) -> bool:
         if pid not in self._own:
-            self._own[pid] = pid not in self.before and self._belongs(pid)
+            new = self.whose is Whose.SERVER or pid not in self.before
+            self._own[pid] = new and self._belongs(pid)
         return self._own[pid]
 
     def _belongs(self, pid: int) -> bool:
@@ -44,12 +49,12 @@ class Processes:
         if not self._sees_all() or _has_ended(pid):
             return True
         if self.whose is Whose.CONTAINER:
-            return _CONTAINER.search(self._text(pid, "cgroup")) is not None
+            return _CONTAINER.search(self._cgroup(pid)) is not None
         at = pid
-        while at > 1 and at != self.sweep:
-            fields = self._text(at, "stat").rpartition(")")[2].split()
-            at = int(fields[_PARENT]) if len(fields) > _PARENT else 0
-        return at == self.sweep
+        while at > 1 and at not in self.roots:
+            stat = process_stat(at, self.proc)
+            at = 0 if stat is None else stat.parent
+        return at in self.roots
 
     def _sees_all(self) -> bool:
         try:
@@ -57,10 +62,10 @@ class Processes:
         except OSError:
             return False
 
-    def _text(self, pid: int, name: str) -> str:
+    def _cgroup(self, pid: int) -> str:
         """Empty where it is not for us to see."""
         try:
-            return (self.proc / str(pid) / name).read_text(encoding="utf-8", errors="replace")
+            return (self.proc / str(pid) / "cgroup").read_text(encoding="utf-8", errors="replace")
         except OSError:
             return ""
 

@@ -29,7 +29,7 @@ from tgi_bench.record.telemetry_lines import (
 from tgi_bench.record.telemetry_nvml import Nvml, NvmlDevice, nvml_module
 from tgi_bench.record.telemetry_processes import Processes
 from tgi_bench.record.telemetry_rapl import rapl_devices
-from tgi_bench.record.telemetry_take import POWERCAP, Take
+from tgi_bench.record.telemetry_take import POWERCAP, Take, Whose
 
 SHORTEST_PERIOD_S = 0.1
 LONGEST_PERIOD_S = 5.0
@@ -72,8 +72,13 @@ class ThisMachine:
 
     def sources(self, take: Take) -> tuple[Sequence[Source], str, Processes]:
         """As Machine says."""
-        processes = Processes(take.whose, self._before, take.sweep)
+        processes = Processes(take.whose, self._before, take.roots)
         gpus = () if take.gpus == () else self._chosen(take)
+        if take.whose is Whose.SERVER:
+            own = tuple(gpu for gpu in gpus if processes.any_own(gpu.pids() or frozenset()))
+            # Of a server whose workers descend from a service of their own, none is seen.
+            processes = processes if own else Processes(Whose.UNKNOWN, self._before, take.roots)
+            gpus = own or gpus
         cpus, why_no_cpu = rapl_devices(self.powercap) if take.cpu else ((), "")
         found: tuple[Source, ...] = (*gpus, *cpus)
         if found:

@@ -19,7 +19,9 @@ class Whose(StrEnum):
     """How the deployment's processes are known."""
 
     CHILDREN = "children"
-    """They descend from the sweep."""
+    """They descend from the sweep, and came after it began."""
+    SERVER = "server"
+    """They are of the tree of what listens at the server's address, since whenever."""
     CONTAINER = "container"
     """They are in a container, and were not there before it was started."""
     UNKNOWN = "unknown"
@@ -32,14 +34,15 @@ class Take:
 
     gpus: of this machine, by NVML's number or UUID, in the deployment's order; None: all.
     count: how many of them, from the first, where no process of the deployment shows which.
-    cpu: whether RAPL is read. whose: the processes on GPUs. sweep: its process id.
+    cpu: whether RAPL is read. whose: the processes on GPUs. roots: process ids; the sweep's,
+        or of whose SERVER the server's.
     """
 
     gpus: tuple[str, ...] | None
     count: int
     cpu: bool
     whose: Whose
-    sweep: int
+    roots: tuple[int, ...]
 
 
 def why_nothing_to_sample(powercap: Path = POWERCAP) -> str:

@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING
 from tgi_bench.device_observation import Gauges, without_devices
 from tgi_bench.record.store import RunStore
 from tgi_bench.record.telemetry_choice import SIMULATED
-from tgi_bench.record.telemetry_take import POWERCAP, PROGRAM, Take, why_nothing_to_sample
+from tgi_bench.record.telemetry_take import POWERCAP, PROGRAM, Take, Whose, why_nothing_to_sample
 
 if TYPE_CHECKING:
     from tgi_bench.record.telemetry import Sampling
 
 AskGauges = Callable[[], Callable[[], Gauges]]
 """Asks a server, and gives what waits for its answer; () is none."""
+
+FindRoots = Callable[[], tuple[int, ...]]
 
 _MOMENT_NS = 500_000_000
 """The end of a trial is the beginning of the next where no more time lies between."""
@@ -66,21 +68,28 @@ class TelemetryWatch:
         finally:
             self._stop()
 
-    def ready(self, simulated: bool = False) -> None:
-        """It runs, or is about to: choose its devices, once. simulated: as it says of itself."""
+    def ready(self, simulated: bool = False, roots: FindRoots = tuple) -> None:
+        """It runs, or is about to: choose its devices, once. simulated: as it says of itself.
+
+        roots: finds the processes from which those of a server of somebody else descend; () where
+        nobody knows.
+        """
         if not self.enabled:
             return
         if simulated:
             self._stop()
             self._absent = SIMULATED
         elif self._sampling is not None and self._take is not None:
-            self._sampling.take(self._take)
+            take = self._take
+            if take.whose is Whose.UNKNOWN and (found := roots()):
+                take = replace(take, whose=Whose.SERVER, roots=found)
+            self._sampling.take(take)
             self._take = None
 
     @contextmanager
-    def serving(self, simulated: bool, ask: AskGauges) -> Iterator[None]:
+    def serving(self, simulated: bool, ask: AskGauges, roots: FindRoots = tuple) -> Iterator[None]:
         """`ready`, of a server whose metrics are asked around trials while it runs."""
-        self.ready(simulated)
+        self.ready(simulated, roots)
         if self.enabled:
             self._ask = ask
             self._ask_now()

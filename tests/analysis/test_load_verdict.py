@@ -198,11 +198,11 @@ def test_good_loads_fail_nothing() -> None:
     assert all(c.finding for c in found)
     assert len({c.name for c in found}) == len(found)
     assert [c.name for c in found if not c.made] == [
+        "other programs left the server its CPU",
         "prompts were not cached",
         "loads went on until their interval was narrow",
         "the server's count is that of the text that it sends",
         "answers come from the model that was asked for",
-        "other programs left the server its CPU",
         "waiting for acknowledgements is at most 10% of TTFT",
     ]
 

@@ -66,8 +66,8 @@ def load_checks(
     searches = tuple(load for load in loads if load.trial.find is not None)
     return (
         apply(ANSWERED, rows),
+        *host_checks(taken),  # before what others' CPU makes look bad
         *(apply(rule, taken) for rule in (*of_load, *LENGTH_RULES, *of_answers, *ANSWER_RULES)),
-        *host_checks(taken),
         *client_checks(deciding(rows), floors),
         *([_searches(searches), _contradictions(searches)] if searches else []),
     )

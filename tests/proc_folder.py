@@ -62,12 +62,14 @@ class ProcFolder:
             f"cpu  {ticks - 20} 1 2 99999 777 3 4 10 55 66\ncpu0 1 2 3 4 5 6 7 8 9\n"
         )
 
-    def tcp(self, *listening: tuple[str, int], table: str = "tcp") -> None:
-        """Each (address in hexadecimal digits, inode) listens; a socket that does not is beside."""
+    def tcp(
+        self, *listening: tuple[str, int], table: str = "tcp", to: str = "0100007F:9C40"
+    ) -> None:
+        """Each (address in hexadecimal digits, inode) listens; one of inode 99 is connected to."""
         net = self.path / "self" / "net"
         net.mkdir(parents=True, exist_ok=True)
         rows = [f"{at} {'0' * (len(at) - 5)}:0000 0A" for at, _ in listening]
-        rows.append(f"{listening[0][0]} 0100007F:9C40 01")
+        rows.append(f"{listening[0][0]} {to} 01")
         inodes = [*(inode for _, inode in listening), 99]
         lines = (
             f"   {n}: {row} 00000000:00000000 00:00000000 00000000     0        0 {inode} 1 0"

@@ -188,7 +188,7 @@ class Untold(StrEnum):
     UNSEEN = "unseen"
     """Nothing that this user may look into listens there: another user's, or in a container."""
     FORWARDED = "forwarded"
-    """What listens there hands on to a server somewhere else."""
+    """What listens there hands on to a server somewhere else, or works with another one here."""
     OWN_PROCESS = "own_process"
     """It is a thread of the client's own process."""
     ENDED = "ended"

@@ -16,8 +16,8 @@ PROC = Path("/proc")
 _PARENT, _GROUP, _SESSION, _TERMINAL, _TIMES, _ENDED = 1, 2, 3, 4, slice(11, 13), slice(13, 15)
 """Places in /proc/<pid>/stat after the command's closing parenthesis; the times are utime and
 stime."""
-_LISTEN = "0A"
-_ADDRESS, _STATE, _INODE = 1, 3, 9
+_ESTABLISHED, _LISTEN = "01", "0A"
+_ADDRESS, _REMOTE, _STATE, _INODE = 1, 2, 3, 9
 """Places in a line of /proc/net/tcp."""
 
 Address = IPv4Address | IPv6Address
@@ -120,27 +120,34 @@ def listeners(
     """
     wanted = frozenset(_plain(ip_address(address)) for address in addresses)
     inodes = {
-        f"socket:[{inode}]"
-        for table in ("tcp", "tcp6")
-        for at, at_port, inode in _listening(proc / "self/net" / table)
+        inode
+        for inode, at, at_port in _sockets(_LISTEN, _ADDRESS, proc)
         if at_port == port and (at.is_unspecified or at in wanted)
     }
     if not inodes:
         return frozenset()
-    return frozenset(pid for pid in pids if _holds(proc / str(pid) / "fd", inodes))
+    return frozenset(pid for pid in pids if not inodes.isdisjoint(_open(pid, proc)))
 
 
-def _listening(table: Path) -> list[tuple[Address, int, str]]:
-    """(address, port, inode) of each listening socket."""
-    try:
-        lines = table.read_text(encoding="ascii").splitlines()[1:]
-    except OSError:
-        return []
+def connected_to(pids: Iterable[int], proc: Path = PROC) -> frozenset[tuple[str, int]]:
+    """(address, port) of the other end of each of their TCP connections."""
+    theirs = {link for pid in pids for link in _open(pid, proc)}
+    ends = _sockets(_ESTABLISHED, _REMOTE, proc)
+    return frozenset((str(at), port) for inode, at, port in ends if inode in theirs)
+
+
+def _sockets(state: str, end: int, proc: Path) -> list[tuple[str, Address, int]]:
+    """("socket:[<inode>]", address, port) of each in that state; end: _ADDRESS or _REMOTE."""
     found = []
-    for fields in map(str.split, lines):
-        if len(fields) > _INODE and fields[_STATE] == _LISTEN:
-            address, _, port = fields[_ADDRESS].partition(":")
-            found.append((_address(address), int(port, 16), fields[_INODE]))
+    for table in ("tcp", "tcp6"):
+        try:
+            lines = (proc / "self/net" / table).read_text(encoding="ascii").splitlines()[1:]
+        except OSError:
+            continue  # a kernel without IPv6
+        for fields in map(str.split, lines):
+            if len(fields) > _INODE and fields[_STATE] == state:
+                address, _, port = fields[end].partition(":")
+                found.append((f"socket:[{fields[_INODE]}]", _address(address), int(port, 16)))
     return found
 
 
@@ -157,15 +164,17 @@ def _plain(address: Address) -> Address:
     return address
 
 
-def _holds(folder: Path, links: set[str]) -> bool:
+def _open(pid: int, proc: Path) -> list[str]:
+    """What its open files link to; [] where it ended, or is another user's."""
+    folder = proc / str(pid) / "fd"
     try:
         names = os.listdir(folder)
     except OSError:
-        return False  # it ended, or is another user's
+        return []
+    links = []
     for name in names:
         try:
-            if os.readlink(folder / name) in links:
-                return True
+            links.append(os.readlink(folder / name))
         except OSError:
             continue  # closed meanwhile
-    return False
+    return links

@@ -83,6 +83,26 @@ def test_who_listens_for_a_server_elsewhere(proc: ProcFolder) -> None:
 
 
 @pytest.mark.parametrize(
+    ("to", "holder", "why"),
+    [
+        ("0100007F:1F40", OTHER, Untold.FORWARDED),
+        ("0100007F:1F40", SHARD, None),  # ranks of one server meet at a port
+        ("0100007F:1F40", OWN, None),
+        ("0100007F:1F41", OTHER, None),  # nothing that is seen listens there
+        ("010200C0:1F40", OTHER, None),  # 192.0.2.1 is another machine's
+    ],
+)
+def test_a_proxy_is_connected_to_another_server(
+    proc: ProcFolder, to: str, holder: int, why: Untold | None
+) -> None:
+    proc.process(500, SERVER, session=SERVER, fds=("socket:[77]", "socket:[99]"))
+    parent = SERVER if holder == SHARD else 1
+    proc.process(holder, parent, session=holder, fds=("socket:[78]",))
+    proc.tcp(("0100007F:0BB8", 77), ("00000000:1F40", 78), to=to)
+    assert HostWatch(URL, [], proc.path).end().untold is why
+
+
+@pytest.mark.parametrize(
     ("url", "why"),
     [
         ("http://192.0.2.1:3000", Untold.ELSEWHERE),

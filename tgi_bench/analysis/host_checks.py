@@ -20,7 +20,7 @@ LEAST_SEEN = 0.3
 _WORDS = {
     Untold.ELSEWHERE: "the server is another machine's",
     Untold.UNSEEN: "no process that this user may look into listens at its address",
-    Untold.FORWARDED: "what listens at its address hands on to a server somewhere else",
+    Untold.FORWARDED: "what listens at its address works with another server",
     Untold.OWN_PROCESS: "it is a part of the client's process",
     Untold.ENDED: "its processes ended",
     Untold.SYSTEM: "the system does not count how long its threads wait for a core",

@@ -10,7 +10,16 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from tgi_bench.load_observation import ServerCpu, ServerHost, Untold
-from tgi_bench.process_tree import PROC, ProcessStat, all_stats, listeners, root_of, ticks_ns, tree
+from tgi_bench.process_tree import (
+    PROC,
+    ProcessStat,
+    all_stats,
+    connected_to,
+    listeners,
+    root_of,
+    ticks_ns,
+    tree,
+)
 
 _BUSY = (1, 2, 3, 6, 7, 8)
 """user, nice, system, irq, softirq, steal: all but idle and iowait; guests are in user."""
@@ -83,18 +92,20 @@ class HostWatch:
         stats = all_stats(proc)
         self._busy_ns, self._client_ns = _busy_ns(proc), self._of_client(stats)
         self._server_ns = self._of_server(stats)
-        self._before = _threads(self._tree(stats), proc)
+        self._processes = self._tree(stats)
+        self._before = _threads(self._processes, proc)
         self._last: Threads = {}
 
     def look(self) -> None:
-        """From time to time: a thread that ends takes its account with it."""
-        if self._before is not None and not isinstance(self._roots, Untold):
-            self._last |= _threads(self._tree(all_stats(self._proc)), self._proc) or {}
+        """From time to time: a thread that ends takes its account with it. Of the processes that
+        were there at the beginning alone: to look for others takes longer."""
+        self._last |= _threads(self._processes, self._proc) or {}
 
     def end(self) -> ServerHost:
         """What came since then; for after the last answer."""
-        self.look()
         stats, busy_ns = all_stats(self._proc), _busy_ns(self._proc)
+        self._processes = self._tree(stats)
+        self.look()
         seen, passed_ns = self._server(stats), None
         if busy_ns is not None and self._busy_ns is not None:
             passed_ns = busy_ns - self._busy_ns
@@ -110,8 +121,10 @@ class HostWatch:
     def _server(self, stats: Mapping[int, ProcessStat]) -> ServerCpu | Untold:
         if isinstance(self._roots, Untold):
             return self._roots
-        if not (processes := len(self._tree(stats))):
+        if not self._processes:
             return Untold.ENDED
+        if self._hands_on(stats):
+            return Untold.FORWARDED
         before = self._before
         if before is None:
             return Untold.SYSTEM
@@ -120,12 +133,22 @@ class HostWatch:
             for name, (ran, waited) in self._last.items()
         ]
         return ServerCpu(
-            processes=processes,
+            processes=len(self._processes),
             threads=len(since),
             cpu_ns=max(0, self._of_server(stats) - self._server_ns),
             ran_ns=sum(ran for ran, _ in since),
             waited_ns=sum(waited for _, waited in since),
         )
+
+    def _hands_on(self, stats: Mapping[int, ProcessStat]) -> bool:
+        """Whether it is connected to a server on this machine that is not of its tree: a proxy is,
+        and a server whose workers are those of a service. What that computes is the server's."""
+        for address, port in connected_to(self._processes, self._proc):
+            family = socket.AF_INET6 if ":" in address else socket.AF_INET
+            holders = listeners([address], port, stats, self._proc)
+            if holders - self._processes - self._client and _is_own(family, address):
+                return True
+        return False
 
     def _tree(self, stats: Mapping[int, ProcessStat]) -> frozenset[int]:
         return frozenset() if isinstance(self._roots, Untold) else tree(self._roots, stats)

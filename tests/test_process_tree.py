@@ -101,11 +101,11 @@ def test_a_real_process_and_what_it_started() -> None:
         for host in ("127.0.0.1", "localhost"):
             assert server_roots(f"http://{host}:{port}") == (server.pid,)
         assert tree([server.pid], all_stats()) == {server.pid, below}
-        seen = HostWatch(f"http://127.0.0.1:{port}", []).end()
+        seen = HostWatch(f"http://127.0.0.1:{port}").end()
         assert seen.untold is None
         assert seen.server is not None
         assert (seen.server.processes, seen.server.threads) == (2, 2)
         server.communicate("")
     with socket.create_server(("127.0.0.1", 0)) as ours:
         url = f"http://127.0.0.1:{ours.getsockname()[1]}"
-        assert HostWatch(url, []).end().server is None
+        assert HostWatch(url).end().server is None

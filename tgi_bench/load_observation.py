@@ -215,7 +215,7 @@ class ServerCpu:
 
 @dataclass(frozen=True, slots=True)
 class ServerHost:
-    """The CPU of the client's machine from before the first send until after the last answer.
+    """The CPU of the client's machine from before its workers began until after the last answer.
 
     busy_ns: of all cores, None where the kernel does not say. client_ns: of all processes of the
     client. server: None where it is not told, and then untold says why.

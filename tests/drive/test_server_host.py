@@ -34,7 +34,7 @@ def proc(tmp_path: Path) -> ProcFolder:
 
 def test_what_server_client_and_others_had(proc: ProcFolder) -> None:
     proc.thread(500, 500, 10, 5)
-    watch = HostWatch(URL, [WORKER], proc.path)
+    watch = HostWatch(URL, proc.path)
     proc.process(500, SERVER, session=SERVER, fds=("socket:[77]",), ticks=40)
     proc.process(SHARD, SERVER, session=SERVER, ticks=7, ended=3)
     proc.process(WORKER, OWN, session=OWN, ticks=4, ended=1000)
@@ -42,7 +42,7 @@ def test_what_server_client_and_others_had(proc: ProcFolder) -> None:
     proc.thread(500, 500, 110, 65)
     proc.thread(SHARD, SHARD, 200, 30)
     proc.busy(1200)
-    seen = watch.end()
+    seen = watch.end([WORKER, 9001])
     assert (seen.busy_ns, seen.client_ns, seen.untold) == (200 * TICK_NS, 4 * TICK_NS, None)
     assert seen.server == ServerCpu(3, 2, 50 * TICK_NS, 300, 90)
     assert seen.cores == os.cpu_count()
@@ -50,7 +50,7 @@ def test_what_server_client_and_others_had(proc: ProcFolder) -> None:
 
 
 def test_a_thread_that_ends_was_seen_by_a_look(proc: ProcFolder) -> None:
-    watch = HostWatch(URL, [WORKER], proc.path)
+    watch = HostWatch(URL, proc.path)
     proc.thread(SHARD, 502, 70, 20)
     watch.look()
     proc.ends(SHARD, 502)
@@ -59,7 +59,7 @@ def test_a_thread_that_ends_was_seen_by_a_look(proc: ProcFolder) -> None:
 
 
 def test_a_server_that_ended(proc: ProcFolder) -> None:
-    watch = HostWatch(URL, [], proc.path)
+    watch = HostWatch(URL, proc.path)
     for pid in (SERVER, 500, SHARD):
         proc.ends(pid)
     assert (watch.end().server, watch.end().untold) == (None, Untold.ENDED)
@@ -67,14 +67,14 @@ def test_a_server_that_ended(proc: ProcFolder) -> None:
 
 def test_a_kernel_that_does_not_count_waits(proc: ProcFolder) -> None:
     (proc.path / str(SHARD) / "task" / str(SHARD)).mkdir(parents=True)
-    assert HostWatch(URL, [], proc.path).end().untold is Untold.SYSTEM
+    assert HostWatch(URL, proc.path).end().untold is Untold.SYSTEM
 
 
 @pytest.mark.parametrize("text", [None, "", "cpu 1 2\n", "cpu a b c d e f g h i\n", "intr 1 2\n"])
 def test_a_kernel_that_does_not_say_what_was_busy(proc: ProcFolder, text: str | None) -> None:
     account = proc.path / "stat"
     account.unlink() if text is None else account.write_text(text)
-    assert HostWatch(URL, [], proc.path).end().busy_ns is None
+    assert HostWatch(URL, proc.path).end().busy_ns is None
 
 
 def test_who_listens_for_a_server_elsewhere(proc: ProcFolder) -> None:
@@ -91,6 +91,7 @@ def test_who_listens_for_a_server_elsewhere(proc: ProcFolder) -> None:
         ("0100007F:1F41", OTHER, None),  # nothing that is seen listens there
         ("010200C0:1F40", OTHER, None),  # 192.0.2.1 is another machine's
     ],
+    ids=["another", "its own", "the client", "unseen", "elsewhere"],
 )
 def test_a_proxy_is_connected_to_another_server(
     proc: ProcFolder, to: str, holder: int, why: Untold | None
@@ -99,7 +100,7 @@ def test_a_proxy_is_connected_to_another_server(
     parent = SERVER if holder == SHARD else 1
     proc.process(holder, parent, session=holder, fds=("socket:[78]",))
     proc.tcp(("0100007F:0BB8", 77), ("00000000:1F40", 78), to=to)
-    assert HostWatch(URL, [], proc.path).end().untold is why
+    assert HostWatch(URL, proc.path).end().untold is why
 
 
 @pytest.mark.parametrize(
@@ -112,7 +113,7 @@ def test_a_proxy_is_connected_to_another_server(
 )
 def test_where_no_tree_is_seen(proc: ProcFolder, url: str, why: Untold) -> None:
     assert server_roots(url, proc.path) is why
-    assert HostWatch(url, [], proc.path).end().untold is why
+    assert HostWatch(url, proc.path).end().untold is why
 
 
 def test_a_server_that_is_a_thread_of_ours(proc: ProcFolder) -> None:

@@ -13,6 +13,7 @@ from tgi_bench.drive import worker_messages as w
 from tgi_bench.drive.load_stage import Stage, shares
 from tgi_bench.drive.preparation import LoadTarget, Prepared, prepare
 from tgi_bench.drive.said import OVERLOAD
+from tgi_bench.drive.server_host import HostWatch
 from tgi_bench.drive.stage_ask import Listener, StageAsk
 from tgi_bench.drive.workers import Ahead, cores, started, wait_until_ready
 from tgi_bench.load_observation import LoadStage, RequestObservation
@@ -39,9 +40,10 @@ def run_stage(
     collecting = gc.isenabled()
     gc.disable()
     try:
+        host = HostWatch(prepared.url)  # first: a connection must not wait for it once it is open
         with started(setups, ahead) as workers:
             ready = wait_until_ready(workers, prepared.trial.request_timeout_ns / 1e9)
-            return Stage(prepared, ask, listener, workers).run(ready)
+            return Stage(prepared, ask, listener, workers, host).run(ready)
     finally:
         if collecting:
             gc.enable()

@@ -58,6 +58,7 @@ class Stage:
         ask: StageAsk,
         listener: Listener,
         workers: Sequence[WorkerProcess],
+        host: HostWatch,
     ) -> None:
         self._prepared = prepared
         self._trial = prepared.trial
@@ -73,7 +74,7 @@ class Stage:
         self._stopped_ns: int | None = None
         self._last_answered_ns = 0
         self._after_head_ns = array("q")
-        self._host = HostWatch(prepared.url, (worker.pid for worker in workers))
+        self._host = host
         self._names = NamesHeard()
         self._kernel_stamps = True
         self._stamp_reason = ""
@@ -131,7 +132,7 @@ class Stage:
         if control is not None and self._after_head_ns:
             middle = sorted(self._after_head_ns)[len(self._after_head_ns) // 2]
             control = replace(control, load_after_head_ns=middle)
-        host = self._host.end()
+        host = self._host.end(worker.pid for worker in self._workers)
         return replace(found, waits=self._waits(), small_writes=control, host=host)
 
     def _waits(self) -> Waits:

@@ -81,16 +81,15 @@ Threads = dict[tuple[int, int], tuple[int, int]]
 
 
 class HostWatch:
-    """From the moment it was made until its end; each look reads files of /proc for some ms."""
+    """From the moment it was made until its end. To make it takes some ten ms, a look some ms."""
 
-    def __init__(self, url: str, workers: Iterable[int], proc: Path = PROC) -> None:
-        """Of the server that listens at this URL. workers: process ids of the load client."""
+    def __init__(self, url: str, proc: Path = PROC) -> None:
+        """Of the server that listens at this URL."""
         self._proc = proc
         self._roots = server_roots(url, proc)
-        self._client = frozenset((os.getpid(), *workers))
         self._began_ns = time.monotonic_ns()
         stats = all_stats(proc)
-        self._busy_ns, self._client_ns = _busy_ns(proc), self._of_client(stats)
+        self._busy_ns, self._stats = _busy_ns(proc), stats
         self._server_ns = self._of_server(stats)
         self._processes = self._tree(stats)
         self._before = _threads(self._processes, proc)
@@ -101,8 +100,8 @@ class HostWatch:
         were there at the beginning alone: to look for others takes longer."""
         self._last |= _threads(self._processes, self._proc) or {}
 
-    def end(self) -> ServerHost:
-        """What came since then; for after the last answer."""
+    def end(self, workers: Iterable[int] = ()) -> ServerHost:
+        """What came since then; for after the last answer. workers: process ids, of the client."""
         stats, busy_ns = all_stats(self._proc), _busy_ns(self._proc)
         self._processes = self._tree(stats)
         self.look()
@@ -113,7 +112,7 @@ class HostWatch:
             cores=os.cpu_count() or 1,
             wall_ns=time.monotonic_ns() - self._began_ns,
             busy_ns=passed_ns,
-            client_ns=max(0, self._of_client(stats) - self._client_ns),
+            client_ns=sum(self._since(stats, pid) for pid in (os.getpid(), *workers)),
             server=seen if isinstance(seen, ServerCpu) else None,
             untold=seen if isinstance(seen, Untold) else None,
         )
@@ -146,7 +145,7 @@ class HostWatch:
         for address, port in connected_to(self._processes, self._proc):
             family = socket.AF_INET6 if ":" in address else socket.AF_INET
             holders = listeners([address], port, stats, self._proc)
-            if holders - self._processes - self._client and _is_own(family, address):
+            if holders - self._processes - {os.getpid()} and _is_own(family, address):
                 return True
         return False
 
@@ -157,8 +156,11 @@ class HostWatch:
         """With those that ended, so that nothing of the tree is lost."""
         return sum(stats[pid].cpu_ns + stats[pid].ended_cpu_ns for pid in self._tree(stats))
 
-    def _of_client(self, stats: Mapping[int, ProcessStat]) -> int:
-        return sum(stat.cpu_ns for pid, stat in stats.items() if pid in self._client)
+    def _since(self, stats: Mapping[int, ProcessStat], pid: int) -> int:
+        """CPU time of one process; 0 where it ended."""
+        before, now = self._stats.get(pid), stats.get(pid)
+        began_ns = 0 if before is None else before.cpu_ns
+        return 0 if now is None else max(0, now.cpu_ns - began_ns)
 
 
 def _threads(pids: Iterable[int], proc: Path) -> Threads | None:

@@ -199,10 +199,11 @@ def test_chat_carries_the_conversation(workers: int) -> None:
     talks: dict[int, list[RequestObservation]] = defaultdict(list)
     for one in seen:
         talks[one.conversation].append(one)
-    assert len(talks) == 6
+    # The last request may begin a talk while another user still has a turn to go.
+    assert sum(len(turns) == 3 for turns in talks.values()) >= 4
     for turns in talks.values():
         history: list[dict[str, str]] = []
-        assert [one.turn for one in turns] == [0, 1, 2]
+        assert [one.turn for one in turns] == [0, 1, 2][: len(turns)]
         for turn, one in enumerate(turns):
             position, was = by_number[one.request_index]
             messages = was.body["messages"]

@@ -159,7 +159,8 @@ def test_answers_that_are_not_those_of_the_batch_fail_the_step(
     scripts = (Script(answers=((step, first),)), Script(answers=((step, second),)))
     with serving(folder, *scripts) as fakes:
         end, recorded = driven(fakes[0])
-    assert end == TrialEnd(Outcome.FAILED, reason)
+    where = f"{f'decode step {step}' if step else 'prefill'} of batch size 3: "
+    assert end == TrialEnd(Outcome.FAILED, f"{where}{reason}")
     assert [o.outcome for o in recorded.steps] == [Outcome.OK] * step + [Outcome.FAILED]
     failed = recorded.steps[-1]
     assert (failed.step_index, failed.reason) == (step, reason)

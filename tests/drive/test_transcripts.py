@@ -229,6 +229,7 @@ def test_a_fatal_step_ends_the_trial_in_the_shard_s_own_words(
     assert end.outcome is Outcome.FAILED
     assert words(prefill[0].details) in end.reason
     (failed,) = recorded.steps
-    assert (failed.outcome, failed.reason) == (end.outcome, end.reason)
+    where = f"prefill of batch size {trial.batch_size}: "
+    assert (end.outcome, end.reason) == (failed.outcome, f"{where}{failed.reason}")
     # Before 2.0 a shard survives; later it may answer once more, and is gone 1.5 s later.
     assert alive[1] is (transcript.version == "0.9.4")

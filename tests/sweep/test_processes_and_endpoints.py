@@ -96,7 +96,7 @@ def test_shards_alone_are_driven_and_say_how_many_they_are(tmp_path: Path) -> No
     assert "None" not in page.partition("# Experiment Generation")[0].partition("# Arg")[0]
     assert "- num_shard: 2\n" in page
     rows = (run_dir / "report.md").read_text()
-    assert re.search(r"\| Ranks, as they say +\| 2 over generate.v1: simulated, torch", rows)
+    assert re.search(r"\| gRPC shards +\| generate.v1, simulated, torch\S*: 2 ranks", rows)
 
 
 def test_loads_of_shards_alone_are_refused(tmp_path: Path) -> None:

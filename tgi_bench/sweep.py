@@ -28,7 +28,7 @@ from tgi_bench.load_observation import LoadStage, RequestObservation
 from tgi_bench.observation import Outcome, ServerFacts, StepObservation, TrialEnd
 from tgi_bench.plan.engines import Engine
 from tgi_bench.plan.plan import AttachOptions, BatchTrial, Deployment, LauncherKind, LoadTrial, Plan
-from tgi_bench.plan.prompts import batch_prompts
+from tgi_bench.plan.prompts import prompts_of
 from tgi_bench.record.load_recording import LoadRecording
 from tgi_bench.record.runs import require_room
 from tgi_bench.record.store import RunStore
@@ -169,9 +169,7 @@ class Sweep:
         """Run one trial and give it its end; False where the server can run no further one."""
         from tgi_bench.drive.shard import drive
 
-        prompts = batch_prompts(
-            trial.prompt_seed, trial.trial_id, trial.batch_size, trial.sequence_length
-        )
+        prompts = prompts_of(trial, self.run_dir.name)
         self.watcher.trial_begins(trial)
         attempt = self.store.begin_trial(trial.trial_id)
 
@@ -205,7 +203,7 @@ class Sweep:
         recording = LoadRecording(self.store, trial.trial_id, attempt, redactor.text)
         since = server.log_length()
         try:
-            prepared = prepare(_target(deployment, server), trial)
+            prepared = prepare(_target(deployment, server), trial, self.run_dir.name)
             with self.telemetry.during(self.store, trial.trial_id, attempt):
                 self._run_stages(prepared, recording, server)
             end = recording.end()

@@ -65,7 +65,7 @@ def trial(server: Deployment, batch_size: int, decode_length: int = 3, runs: int
         warmups=1,
         sampling=GREEDY,
         step_timeout_s=600.0,
-        prompt_seed=0,
+        prompt_seed=None,
     )
 
 

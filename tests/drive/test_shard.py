@@ -24,7 +24,7 @@ from tgi_bench.drive.ranks import HEALTH_CALLS, Ranks
 from tgi_bench.drive.shard import Room, drive, needed_tokens
 from tgi_bench.observation import Outcome, Phase, RankTiming, StepObservation, TrialEnd
 from tgi_bench.plan.plan import BatchTrial, Sampling
-from tgi_bench.plan.prompts import batch_prompts
+from tgi_bench.plan.prompts import prompts_of
 from tgi_bench.wire.messages import Protocol, TokenChoice
 
 GREEDY = Sampling(False, None, None, None, None, None, False)
@@ -59,7 +59,7 @@ class Recorded:
 
 
 def prompts(trial: BatchTrial) -> tuple[str, ...]:
-    return batch_prompts(trial.prompt_seed, trial.trial_id, trial.batch_size, trial.sequence_length)
+    return prompts_of(trial, "r")
 
 
 def driven(

@@ -72,7 +72,7 @@ def test_a_scalar_stands_for_a_list_of_one_and_defaults_are_filled() -> None:
     assert experiment.batches.warmups == 1
     assert experiment.batches.step_timeout_s == 600
     assert experiment.server.timeouts.load_s == 1200
-    assert experiment.batches.prompt_seed == 0
+    assert experiment.batches.prompt_seed is None
     assert experiment.server.embedded.engine == "simulated"
 
 

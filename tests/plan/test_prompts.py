@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tgi_bench.plan.prompts import WORDS, batch_prompts
+from tests.record.samples import trial
+from tgi_bench.plan.prompts import WORDS, batch_prompts, prompts_of
 
 
 def test_words_are_distinct_lower_case_and_many() -> None:
@@ -46,6 +49,14 @@ def test_the_text_is_the_same_on_every_machine() -> None:
         "issue couple story area",
         "side business industry line",
     )
+
+
+def test_each_run_has_prompts_of_its_own_where_no_seed_is_given() -> None:
+    own = replace(trial(2), prompt_seed=None)
+    assert prompts_of(own, "one") == prompts_of(own, "one")
+    assert not set(prompts_of(own, "one")) & set(prompts_of(own, "two"))
+    given_one = replace(own, prompt_seed=3)
+    assert prompts_of(given_one, "one") == prompts_of(given_one, "two")
 
 
 @pytest.mark.parametrize(("batch_size", "tokens"), [(0, 1), (1, 0), (-1, 4)])

@@ -99,6 +99,21 @@ def test_seeds_and_streams_give_other_texts() -> None:
     assert len(heads) == 300
 
 
+def test_each_run_has_texts_of_its_own_where_no_seed_is_given() -> None:
+    drawn = replace(PLAIN, prompt=Uniform(20, 60), output=Uniform(1, 99), seed=None)
+
+    def of(run_id: str, seed: int | None = None) -> list[RequestSpec]:
+        return list(islice(requests(replace(drawn, seed=seed), "t", None, run_id=run_id), 50))
+
+    one, again, other = of("one"), of("one"), of("other")
+    assert one == again  # --resume sends the same texts
+    assert not {s.text for s in one} & {s.text for s in other}
+    assert len({tuple(words(s)[:HEAD_WORDS]) for s in (*one, *other)}) == 100
+    sizes = [(s.prompt_tokens, s.output_tokens) for s in other]
+    assert sizes == [(s.prompt_tokens, s.output_tokens) for s in of("one", 0)]
+    assert of("one", 0) == of("other", 0) != one
+
+
 def test_the_text_is_the_same_on_every_machine() -> None:
     """Stored runs name their seed: a change here changes what it means."""
     workload = Workload(Uniform(5, 9), LogNormal(30, 0.5, 1, 99), None, None, None, 0)

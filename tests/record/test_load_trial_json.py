@@ -52,7 +52,7 @@ _workload = st.builds(
     file=st.none() | st.builds(WorkloadFile, st.text(), st.sampled_from(FileKind), st.booleans()),
     shared_prefix=st.none() | st.builds(SharedPrefix, _count, _count),
     turns=st.none() | st.builds(Turns, _length, _ns),
-    seed=st.integers(0, 2**70),
+    seed=st.none() | st.integers(0, 2**70),
 )
 _arrivals = st.one_of(
     st.builds(ClosedLoop, _count),

@@ -107,7 +107,7 @@ def trial(deployment_id: str, name: str, arrivals: Arrivals, **changes: object) 
         deployment_id=deployment_id,
         spoken=Spoken.AUTO,
         stream=True,
-        workload=Workload(Fixed(512), Fixed(128), None, None, None, 0),
+        workload=Workload(Fixed(512), Fixed(128), None, None, None, None),
         arrivals=arrivals,
         extent=Extent(60 * S, None, 10 * S, 0, 0, 0, None),
         slos=(),

@@ -127,7 +127,11 @@ _OPTIONS = (
         help="Sent with everything that is asked; $NAME in VALUE is that environment variable's, "
         "as in 'X-Api-Key: $MY_KEY'. Repeatable.",
     ),
-    click.option("--seed", metavar="N", help="Of prompts, lengths and gaps: 0 by default."),
+    click.option(
+        "--seed",
+        metavar="N",
+        help="Of prompts, lengths and gaps; without it each run has new texts.",
+    ),
     click.option("--workers", metavar="N", help="Processes that send; as many as needed."),
     click.option("--max-in-flight", metavar="N", help="Most requests of an open loop at once."),
     click.option("--no-stream", is_flag=True, help="Ask for whole answers, not token by token."),

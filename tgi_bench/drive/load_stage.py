@@ -143,7 +143,8 @@ class Stage:
         """Hand over what must be there at the start, and start; returns when that is."""
         trial, count = self._trial, len(self._workers)
         once = isinstance(self._ask.arrivals, TraceTimes)
-        specs = requests(trial.workload, self._stream, self._prepared.corpus, once)
+        prepared = self._prepared
+        specs = requests(trial.workload, self._stream, prepared.corpus, once, prepared.run_id)
         closed = isinstance(self._ask.arrivals, ClosedLoop)
         if closed and trial.workload.turns is None:
             self._feeder: Feeder = self._closed(specs)

@@ -44,6 +44,7 @@ class Prepared:
     text with exactly as many tokens as it asks for, as far as it can be known. details: what was
     found.
     conditions: what is known of the server before its first answer, for a stage's record.
+    run_id: "" where it is none's.
     """
 
     trial: LoadTrial
@@ -58,11 +59,15 @@ class Prepared:
     fitted: Callable[[RequestSpec], str]
     details: Details
     conditions: StageConditions = field(default_factory=StageConditions)
+    run_id: str = ""
 
 
-def prepare(target: LoadTarget, trial: LoadTrial, control: bool = True) -> Prepared:
+def prepare(
+    target: LoadTarget, trial: LoadTrial, run_id: str = "", control: bool = True
+) -> Prepared:
     """Ask the server what it can do, and read the trial's files.
 
+    run_id: whose texts they are, where the workload has no seed.
     control: whether a few requests are sent to see what small writes do to it.
     Raises InputError: a file that is missing or wrong, a server that does not answer as asked.
     """
@@ -109,6 +114,7 @@ def prepare(target: LoadTarget, trial: LoadTrial, control: bool = True) -> Prepa
             versions=identity.versions,
             words_by=fit.words_by,
         ),
+        run_id=run_id,
     )
     if not control:
         return prepared

@@ -25,6 +25,7 @@ from tgi_bench.drive.reading import Ask
 from tgi_bench.errors import TgiBenchError
 from tgi_bench.load_observation import RequestOutcome, SmallWrites
 from tgi_bench.plan.distinct_text import DistinctTexts
+from tgi_bench.plan.draws import text_seed
 from tgi_bench.plan.load_trial import Spoken
 
 if TYPE_CHECKING:
@@ -98,7 +99,8 @@ def _middle(ordered: list[int]) -> int:
 
 def _texts(prepared: Prepared) -> Iterator[str]:
     trial = prepared.trial
-    texts = DistinctTexts(trial.workload.seed, f"{trial.trial_id}/control")
+    seed = text_seed(trial.workload.seed, prepared.run_id)
+    texts = DistinctTexts(seed, f"{trial.trial_id}/control")
     return (texts.text(number, _WORDS) for number in range(2 * (_PAIRS + 1)))
 
 

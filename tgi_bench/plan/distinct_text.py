@@ -23,7 +23,8 @@ _POOL_STRIDE = 197
 class DistinctTexts:
     """Texts by number, of one stream; another stream has others."""
 
-    def __init__(self, seed: int, stream: str) -> None:
+    def __init__(self, seed: int | str, stream: str) -> None:
+        """seed: as draws.text_seed gives it."""
         draw = sequence("texts", seed, stream)
         self._first = below(draw, _CODES)
         body = _CHUNK_WORDS - HEAD_WORDS

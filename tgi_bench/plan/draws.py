@@ -20,6 +20,11 @@ def sequence(*names: str | int) -> Draw:
     return Random(int.from_bytes(digest)).random
 
 
+def text_seed(seed: int | None, run_id: str) -> int | str:
+    """What texts are drawn from: the seed that is given, or the run: no two of them ask alike."""
+    return f"run {run_id}" if seed is None else seed
+
+
 def below(draw: Draw, count: int) -> int:
     """A whole number from 0 to count - 1, all alike."""
     return int(draw() * count)

@@ -237,8 +237,8 @@ class BatchKeys(Section):
     """How the next token is chosen."""
     step_timeout_s: Seconds = 600.0
     """Seconds that one step may take."""
-    prompt_seed: Seed = 0
-    """Seed of the prompts; 0 is a seed."""
+    prompt_seed: Seed | None = None
+    """Seed of the prompts; 0 is a seed. Without one each run has prompts of its own."""
 
 
 class Experiment(Section):

@@ -199,8 +199,8 @@ class WorkloadKeys(Section):
     """Requests that begin alike; by default no two do."""
     turns: TurnsKeys | None = None
     """Conversations of several requests."""
-    seed: Seed = 0
-    """Seed of prompts and lengths; 0 is a seed."""
+    seed: Seed | None = None
+    """Seed of prompts and lengths; 0 is a seed. Without one each run has texts of its own."""
 
 
 class RampPartKeys(Section):

@@ -112,7 +112,8 @@ class Turns:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What is asked. seed: of prompts and lengths; 0 is a seed.
+    """What is asked. seed: of prompts and lengths; 0 is a seed. None: each run has texts of its
+    own, and lengths as of seed 0.
 
     prompt, output: tokens of each request; with a file of prompts prompt is None, and output is
     what the file's own lengths are replaced with, or None to take the file's.
@@ -123,7 +124,7 @@ class Workload:
     file: WorkloadFile | None
     shared_prefix: SharedPrefix | None
     turns: Turns | None
-    seed: int
+    seed: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -207,7 +207,8 @@ class BatchTrial:
     trial_id: "<deployment_id>/s<sequence_length>-d<decode_length>-b<batch_size>".
     batch_size: requests in the batch. sequence_length: prompt tokens of each request.
     decode_length: new tokens of each request, of which prefill emits the first.
-    step_timeout_s: for one step. prompt_seed: of the prompts; 0 is a seed.
+    step_timeout_s: for one step. prompt_seed: of the prompts; 0 is a seed. None: each
+        run has prompts of its own.
     """
 
     trial_id: str
@@ -219,7 +220,7 @@ class BatchTrial:
     warmups: int
     sampling: Sampling
     step_timeout_s: float
-    prompt_seed: int
+    prompt_seed: int | None
 
     @property
     def shape(self) -> tuple[str, int, int]:

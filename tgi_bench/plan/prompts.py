@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from hashlib import sha256
 from random import Random
+from typing import TYPE_CHECKING
+
+from tgi_bench.plan.draws import text_seed
+
+if TYPE_CHECKING:
+    from tgi_bench.plan.plan import BatchTrial
 
 _TEXT = """
     time year people way day man thing woman life child world school state family student group
@@ -27,13 +33,14 @@ WORDS: tuple[str, ...] = tuple(_TEXT.split())
 """Common English words; each is at least one token in any tokenizer."""
 
 
-def batch_prompts(seed: int, trial_id: str, batch_size: int, tokens: int) -> tuple[str, ...]:
+def batch_prompts(seed: int | str, trial_id: str, batch_size: int, tokens: int) -> tuple[str, ...]:
     """batch_size texts of exactly `tokens` words each: a server that truncates to `tokens`
     tokens, keeping the last ones, sees that many of each.
 
     No two begin with the same word, or where there are more prompts than words, with the
     same two or three words, as far as `tokens` allows. The same for the same seed and trial on
-    every machine and version of Python. batch_size and tokens are at least 1, else ValueError.
+    every machine and version of Python. seed: as draws.text_seed gives it. batch_size and tokens
+    are at least 1, else ValueError.
     """
     if batch_size < 1 or tokens < 1:
         raise ValueError(f"no prompts of {batch_size} x {tokens} tokens")
@@ -51,6 +58,12 @@ def batch_prompts(seed: int, trial_id: str, batch_size: int, tokens: int) -> tup
         )
         for index in range(batch_size)
     )
+
+
+def prompts_of(trial: BatchTrial, run_id: str) -> tuple[str, ...]:
+    """A trial's prompts: of its seed, or where it has none of the run."""
+    seed = text_seed(trial.prompt_seed, run_id)
+    return batch_prompts(seed, trial.trial_id, trial.batch_size, trial.sequence_length)
 
 
 def _head_length(batch_size: int) -> int:

@@ -9,7 +9,7 @@ from tgi_bench.errors import InputError
 from tgi_bench.inert import one_line
 from tgi_bench.plan.corpus import CSV_TIME, MOONCAKE_BLOCK_TOKENS, Corpus, Entry
 from tgi_bench.plan.distinct_text import DistinctTexts
-from tgi_bench.plan.draws import Draw, below, sequence, shuffled
+from tgi_bench.plan.draws import Draw, below, sequence, shuffled, text_seed
 from tgi_bench.plan.lengths import lengths
 from tgi_bench.plan.load_expand import OUTPUT_TOKENS, PROMPT_TOKENS
 from tgi_bench.plan.load_keys import MOST_TOKENS
@@ -18,11 +18,12 @@ from tgi_bench.plan.request_spec import RequestSpec
 
 
 def requests(
-    workload: Workload, stream: str, corpus: Corpus | None, once: bool = False
+    workload: Workload, stream: str, corpus: Corpus | None, once: bool = False, run_id: str = ""
 ) -> Iterator[RequestSpec]:
     """A workload's requests, conversation by conversation: all turns of 0, then of 1, ...
 
-    stream: whose they are, as "<trial_id>#<stage>": others have other texts and draws.
+    stream: whose they are, as "<trial_id>/<stage>": others have other texts and draws.
+    run_id: where the workload has no seed, other runs have other texts of the same lengths.
     corpus: what workload.file holds; None without one. once: end with the file, as a trace does,
     whose requests have at_ns; else a file is gone through again and again: its own texts come
     again as they are, texts made for its lengths are new, and a shuffle is another one. A file's
@@ -42,7 +43,7 @@ def requests(
         if corpus is None:
             raise ValueError("a trace goes with a file")
         require_times(corpus)
-    source = _Source(workload, stream)
+    source = _Source(workload, stream, run_id)
     return source.synthetic() if corpus is None else source.of_corpus(corpus, once)
 
 
@@ -58,9 +59,9 @@ def require_times(corpus: Corpus) -> None:
 class _Source:
     """What the requests of one stream have in common."""
 
-    def __init__(self, workload: Workload, stream: str) -> None:
+    def __init__(self, workload: Workload, stream: str, run_id: str) -> None:
         self._workload, self._stream = workload, stream
-        self._texts = DistinctTexts(workload.seed, stream)
+        self._texts = DistinctTexts(text_seed(workload.seed, run_id), stream)
         self._numbers = count()
         self._prompts = lengths(workload.prompt or Fixed(PROMPT_TOKENS), self._draw("prompt"))
         self._outputs = (
@@ -70,7 +71,7 @@ class _Source:
 
     def _draw(self, what: str) -> Draw:
         """A sequence each, so that one more draw of one kind leaves the others as they are."""
-        return sequence(what, self._workload.seed, self._stream)
+        return sequence(what, self._workload.seed or 0, self._stream)
 
     def synthetic(self) -> Iterator[RequestSpec]:
         turns = self._workload.turns

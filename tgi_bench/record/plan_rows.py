@@ -210,7 +210,7 @@ def _trial_row(trial: BatchTrial) -> tuple[str | int | float | None, ...]:
         sampling.repetition_penalty,
         sampling.watermark,
         trial.step_timeout_s,
-        str(trial.prompt_seed),
+        "" if trial.prompt_seed is None else str(trial.prompt_seed),
     )
 
 
@@ -235,7 +235,7 @@ def _select_trials(connection: sqlite3.Connection) -> tuple[BatchTrial, ...]:
                 watermark=bool(row[13]),
             ),
             step_timeout_s=row[14],
-            prompt_seed=int(row[15]),
+            prompt_seed=int(row[15]) if row[15] else None,
         )
         for row in rows
     )

@@ -82,7 +82,7 @@ CREATE TABLE trials (
     repetition_penalty REAL,
     watermark INTEGER NOT NULL,
     step_timeout_s REAL NOT NULL,
-    prompt_seed TEXT NOT NULL  -- decimal: a seed may be wider than SQLite's 64 bits
+    prompt_seed TEXT NOT NULL  -- decimal: may be wider than SQLite's 64 bits; '': none
 );
 CREATE TABLE starts (  -- each time that a deployment's server was started
     start_id INTEGER PRIMARY KEY,

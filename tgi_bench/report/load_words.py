@@ -52,6 +52,7 @@ _PATHS = {
 _PROCESSES = {Process.CONSTANT: "constant", Process.POISSON: "Poisson", Process.GAMMA: "gamma"}
 _MOST_VALUES = 8
 """Values of an empirical length that are listed; of more only their range is."""
+_WITH_TEXTS = (FileKind.JSONL, FileKind.SHAREGPT)
 
 
 def metrics(stage: StageSummary) -> tuple[tuple[str, LoadDistribution | None], ...]:
@@ -299,7 +300,16 @@ def prompts(workload: Workload) -> str:
             f"conversations of {_numbers(turns.count)} turns, {seconds(turns.think_ns)} "
             "after each answer"
         )
-    return "; ".join((*parts, f"seed {workload.seed}"))
+    return "; ".join((*parts, _texts_of(workload)))
+
+
+def _texts_of(workload: Workload) -> str:
+    """Whether another run sends the same texts."""
+    if workload.file is not None and workload.file.kind in _WITH_TEXTS:
+        return "its own texts" if workload.seed is None else f"seed {workload.seed}"
+    if workload.seed is None:
+        return "new texts in each run"
+    return f"texts repeat those of other runs with seed {workload.seed}"
 
 
 def outputs(trial: LoadTrial) -> str:

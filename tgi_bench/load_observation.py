@@ -230,6 +230,16 @@ class ServerHost:
 
 
 @dataclass(frozen=True, slots=True)
+class CacheCounters:
+    """Tokens of prompts that a server counted during a stage, warm-up included, and how many of
+    them came from a cache. source: where it says so, as "/metrics: <name of the counter>"."""
+
+    prompt_tokens: int
+    cached_tokens: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
 class StageConditions:
     """What else was seen of one stage that its figures are to be believed by.
 
@@ -243,6 +253,8 @@ class StageConditions:
     small_writes: None where nothing was streamed, or there was nothing to compare.
     words_by: who counted the words of prompts, "tokenizer" or "server"; "" where nobody did.
     host: the client's machine; None in runs of older versions.
+    added_tokens: that the server adds to a prompt, as a BOS or of a template; 0 where not known.
+    cache: None where the server's /metrics do not tell, just before and just after the stage.
     """
 
     answered_by: tuple[tuple[str, int], ...] = ()
@@ -256,6 +268,8 @@ class StageConditions:
     versions: tuple[tuple[str, str], ...] = ()
     words_by: str = ""
     host: ServerHost | None = None
+    added_tokens: int = 0
+    cache: CacheCounters | None = None
 
 
 @dataclass(frozen=True, slots=True)

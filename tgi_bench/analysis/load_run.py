@@ -75,6 +75,23 @@ class Lengths:
 
 
 @dataclass(frozen=True, slots=True)
+class CachedTokens:
+    """What answers said of a cache, over measured requests that ended well.
+
+    told: requests whose answer says it; prompt_tokens, cached_tokens: sums of theirs;
+    beyond_tokens: of what was cached, what is above the tokens that a prompt shares as was asked.
+    shared_share: of the tokens of all prompts, those that may be shared: heads that the experiment
+    gives, earlier turns, what the server adds to each prompt.
+    """
+
+    told: int
+    prompt_tokens: int
+    cached_tokens: int
+    beyond_tokens: int
+    shared_share: float
+
+
+@dataclass(frozen=True, slots=True)
 class Reopening:
     """Requests that had to wait for a connection, of those that the figures are of.
 
@@ -186,6 +203,7 @@ class StageSummary:
     itl_unmeasurable: mean tokens of an event where these are too many for an ITL, which is then
         None; None where it can be measured.
     lag_moves: the figure that send lag is the largest share of; None where none was sent.
+    cached: None where it was not looked at.
     """
 
     stage: LoadStage
@@ -220,6 +238,7 @@ class StageSummary:
     itl_unmeasurable: float | None = None
     steadiness: Steadiness = Steadiness()
     lag_moves: Moved | None = None
+    cached: CachedTokens | None = None
 
     @property
     def drift(self) -> float | None:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from tgi_bench.analysis.bootstrap import load_distribution
+from tgi_bench.analysis.cached_tokens import cached_tokens
 from tgi_bench.analysis.certainty import certainly
 from tgi_bench.analysis.gaps import samples_of, tokens_an_event
 from tgi_bench.analysis.load_lengths import lengths, prefix_suspicion
@@ -92,6 +93,7 @@ def summarise_stage(trial: LoadTrial, stage: LoadStage, requests: Requests) -> S
         shared_reads=sum(seen.shared_reads for seen in answered),
         events=sum(seen.events for seen in answered),
         lengths=lengths(whole),
+        cached=cached_tokens(trial.workload, stage.conditions, whole),
         prefix_suspicion=prefix_suspicion(answered) if trial.stream else None,
         counted_by=tuple(dict.fromkeys(seen.counted_by.value for seen in answered)),
         slos_met=check_slos(trial.slos, figures, len(answered) / len(inside) if inside else None),

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from tgi_bench.analysis.answer_checks import ANSWER_RULES, LENGTH_RULES
+from tgi_bench.analysis.cache_checks import CACHE_RULES
 from tgi_bench.analysis.client_checks import IDLE_CPU, client_checks, cpu_shares, late_remedy
 from tgi_bench.analysis.deciding import accepted, deciding
 from tgi_bench.analysis.host_checks import host_checks
@@ -21,7 +22,7 @@ from tgi_bench.analysis.load_run import LoadSummary
 from tgi_bench.analysis.rules import Check, Failing, Rule, Seen, apply, failed, listed, passed
 from tgi_bench.analysis.steady_checks import STEADY
 from tgi_bench.load_observation import ClientFloor, LoadPart, RequestOutcome
-from tgi_bench.plan.load_trial import SUCCESS, FileKind, OpenLoop, Process, Workload
+from tgi_bench.plan.load_trial import SUCCESS, OpenLoop, Process
 
 LEAST_CONCURRENCY = 0.95
 MOST_RATE_OFF = 0.02
@@ -30,10 +31,6 @@ _RATE_DEVIATIONS = 4
 MOST_FAILED = 0.001
 MOST_CUT_OFF = 0.005
 """Half of what p99 leaves above it: those that were cut off are the longest ones."""
-MOST_CACHED = 0.01
-LEAST_CORRELATION = 0.2
-QUIET_CONCURRENCY = 2.0
-"""Up to so many in flight a first token waits for its own prompt more than for other requests."""
 MOST_HALF_WIDTH = 0.20
 LEAST_ROUNDS = 10
 """Median E2E that a closed loop's window lasts, for its ends not to matter."""
@@ -48,7 +45,6 @@ ITL_REMEDY = (
 )
 _IN_FLIGHT = "raise load.max_in_flight, at which requests were dropped, or lower load.rate"
 _FEW_SENDS = "raise load.duration: so few requests are drawn far from their mean"
-_SHARED_ON_PURPOSE = (FileKind.MOONCAKE, FileKind.SHAREGPT)
 
 
 def load_checks(
@@ -62,7 +58,7 @@ def load_checks(
     rows = load_rows(loads)
     taken = accepted(rows)
     of_load = (CONCURRENCY, RATE, DROPPED, FAILED, CUT_OFF)
-    of_answers = (CACHED, *STEADY, SAMPLES, NARROW, UNTIL)
+    of_answers = (*CACHE_RULES, *STEADY, SAMPLES, NARROW, UNTIL)
     searches = tuple(load for load in loads if load.trial.find is not None)
     return (
         apply(ANSWERED, rows),
@@ -175,26 +171,6 @@ def _cut_off(row: LoadRow) -> Seen | None:
     if not measured:
         return None
     return Seen(count > MOST_CUT_OFF * measured, count / measured, f"{count} of {measured}")
-
-
-def _cached(row: LoadRow) -> Seen | None:
-    """By what the server said, and by TTFT where prompts vary and few requests are in flight."""
-    workload, lengths = row.load.trial.workload, row.stage.lengths
-    if _shares_prefixes(workload):
-        return Seen(False, 0.0, f"{lengths.cached} of {lengths.requests}, as the workload asks")
-    if lengths.cached:
-        share = lengths.cached / lengths.requests
-        return Seen(share > MOST_CACHED, share, f"{lengths.cached} of {lengths.requests}")
-    correlation, in_flight = row.stage.prefix_suspicion, row.stage.concurrency
-    if correlation is None or in_flight is None or in_flight > QUIET_CONCURRENCY:
-        return None
-    text = f"rank correlation of TTFT and prompt length {correlation:.2f}"
-    return Seen(correlation < LEAST_CORRELATION, -correlation, text)
-
-
-def _shares_prefixes(workload: Workload) -> bool:
-    by_file = workload.file is not None and workload.file.kind in _SHARED_ON_PURPOSE
-    return workload.shared_prefix is not None or workload.turns is not None or by_file
 
 
 def _samples(row: LoadRow) -> Seen | None:
@@ -325,14 +301,6 @@ CUT_OFF = Rule(
     _cut_off,
     "no request was sent",
     "raise load.cooldown above the longest E2E",
-)
-CACHED = Rule(
-    "prompts were not cached",
-    _cached,
-    "no server said what was cached, and prompts do not vary enough, or too many requests wait "
-    "for each other, to tell it by TTFT",
-    "turn off the server's prefix cache (TGI: PREFIX_CACHING=0), choose another "
-    "load.workload.seed, or say the common part in load.workload.shared_prefix",
 )
 SAMPLES = Rule(
     "percentiles that decide have enough requests",

@@ -7,6 +7,7 @@ and may be late with both without moving a send or an arrival.
 from __future__ import annotations
 
 import gc
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 from tgi_bench.drive import worker_messages as w
@@ -36,6 +37,7 @@ def run_stage(
     Raises StepError where a worker process ends early; what was recorded stays. A
     KeyboardInterrupt passes through, after what is in flight was cut off and recorded.
     """
+    before = None if prepared.cache_counted is None else prepared.cache_counted()
     setups = _setups(prepared, ask.arrivals, listener.kernel_stamps)
     collecting = gc.isenabled()
     gc.disable()
@@ -43,10 +45,16 @@ def run_stage(
         host = HostWatch(prepared.url)  # first: a connection must not wait for it once it is open
         with started(setups, ahead) as workers:
             ready = wait_until_ready(workers, prepared.trial.request_timeout_ns / 1e9)
-            return Stage(prepared, ask, listener, workers, host).run(ready)
+            stage = Stage(prepared, ask, listener, workers, host).run(ready)
     finally:
         if collecting:
             gc.enable()
+    if before is None or prepared.cache_counted is None:
+        return stage
+    from tgi_bench.drive.cache_counters import between
+
+    cache = between(before, prepared.cache_counted())
+    return replace(stage, conditions=replace(stage.conditions, cache=cache))
 
 
 def run_load(url: str, trial: LoadTrial) -> tuple[LoadStage, list[RequestObservation]]:

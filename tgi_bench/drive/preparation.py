@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from tgi_bench.drive.dialects import AskOptions, body_bytes
 from tgi_bench.drive.quick_acknowledgement import require_quick_acknowledgements
 from tgi_bench.drive.reading import Abilities, Ask
-from tgi_bench.load_observation import StageConditions
+from tgi_bench.load_observation import CacheCounters, StageConditions
 from tgi_bench.plan.load_trial import LoadTrial
 from tgi_bench.plan.plan import ANY_MODEL
 
@@ -44,7 +44,8 @@ class Prepared:
     text with exactly as many tokens as it asks for, as far as it can be known. details: what was
     found.
     conditions: what is known of the server before its first answer, for a stage's record.
-    run_id: "" where it is none's.
+    run_id: "" where it is none's. cache_counted: asks the server's /metrics; None where they
+    are not to be asked.
     """
 
     trial: LoadTrial
@@ -60,6 +61,7 @@ class Prepared:
     details: Details
     conditions: StageConditions = field(default_factory=StageConditions)
     run_id: str = ""
+    cache_counted: Callable[[], CacheCounters | None] | None = None
 
 
 def prepare(
@@ -68,7 +70,8 @@ def prepare(
     """Ask the server what it can do, and read the trial's files.
 
     run_id: whose texts they are, where the workload has no seed.
-    control: whether a few requests are sent to see what small writes do to it.
+    control: whether a few requests are sent to see what small writes do to it, and its /metrics
+    are asked around each stage.
     Raises InputError: a file that is missing or wrong, a server that does not answer as asked.
     """
     if trial.quickack:
@@ -113,15 +116,18 @@ def prepare(
             own_names=identity.own_names,
             versions=identity.versions,
             words_by=fit.words_by,
+            added_tokens=max(0, fit.beside),
         ),
         run_id=run_id,
     )
     if not control:
         return prepared
+    from tgi_bench.drive.cache_counters import asker
     from tgi_bench.drive.small_writes import control_requests
 
     conditions = replace(prepared.conditions, small_writes=control_requests(prepared))
-    return replace(prepared, conditions=conditions)
+    counted = None if abilities.engine == "tgi" else asker(target.url, asking)
+    return replace(prepared, conditions=conditions, cache_counted=counted)
 
 
 def _require_sendable(trial: LoadTrial, abilities: Abilities) -> None:

@@ -229,6 +229,7 @@ def _stage(trial: LoadTrial, summary: StageSummary) -> dict[str, Json]:
         "events": summary.events,
         "shared_reads": summary.shared_reads,
         "lengths": asdict(summary.lengths),
+        "cached": None if summary.cached is None else asdict(summary.cached),
         "counted_by": list(summary.counted_by),
         "itl_unmeasurable_tokens_per_event": summary.itl_unmeasurable,
         "drift": summary.drift,

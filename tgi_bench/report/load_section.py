@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tgi_bench.analysis.cache_checks import cached_texts
 from tgi_bench.analysis.held_back import held_text
 from tgi_bench.analysis.load_rows import waits_text
 from tgi_bench.analysis.load_run import LoadSummary, StageSummary
@@ -63,6 +64,7 @@ def _group(group: Group, verdict: Verdict) -> str:
     if shown:
         parts.append(f"#### Requests\n\n{markdown(tables.samples(trial, rows))}")
         parts.append(f"#### Tokens\n\n{markdown(tables.lengths(trial, rows))}")
+        parts.append(_cached(rows))
         parts.append(f"#### Client\n\n{markdown(tables.clients(trial, rows))}")
         parts.append(_reopened(trial, rows))
         parts.append(_held_back(rows))
@@ -170,6 +172,16 @@ def _waited(rows: Sequence[Row]) -> str:
         f"- {row.asked}: the closed loop {waits_text(row.stage.stage.conditions.waits)}\n"
         for row in rows
         if row.stage is not None and row.stage.stage.conditions.waits.count
+    )
+
+
+def _cached(rows: Sequence[Row]) -> str:
+    """What servers said of their caches; empty where none said anything."""
+    return "".join(
+        f"- {row.asked}: {text}\n"
+        for row in rows
+        if row.stage is not None
+        for text in cached_texts(row.stage)
     )
 
 

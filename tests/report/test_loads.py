@@ -58,6 +58,7 @@ from tgi_bench.plan.load_trial import (
 from tgi_bench.plan.plan import ANY_MODEL, MODEL_SERVED, AttachOptions, LauncherKind
 from tgi_bench.report import load_tables as tables
 from tgi_bench.report import load_words as words
+from tgi_bench.report import prompt_words
 from tgi_bench.report.documents import LOAD_CSV_HEADERS, as_csv, as_json, documents, loads_csv
 from tgi_bench.report.load_group import groups
 from tgi_bench.report.source import COMMAND
@@ -465,7 +466,7 @@ def test_reports_without_loads_say_nothing_of_them() -> None:
     ],
 )
 def test_lengths_in_words(length: Length, text: str) -> None:
-    assert words.length(length) == text
+    assert prompt_words.length(length) == text
 
 
 @pytest.mark.parametrize(
@@ -534,7 +535,7 @@ def test_workloads_in_words() -> None:
         turns=Turns(Uniform(2, 4), 2 * S),
         seed=5,
     )
-    assert words.prompts(asked) == (
+    assert prompt_words.prompts(asked) == (
         "file chats.json (sharegpt); shuffled; the first 256 tokens shared within each of 1 group; "
         "conversations of 2 to 4, uniform turns, 2 s after each answer; seed 5"
     )
@@ -629,7 +630,7 @@ def test_what_decides_has_its_interval() -> None:
 def test_how_long_a_files_outputs_are(kind: FileKind, tokenizer: str | None, said: str) -> None:
     workload = Workload(None, None, WorkloadFile("f", kind, False), None, None, 0)
     asked = trial(SERVER, "load-c1", ClosedLoop(1), workload=workload, tokenizer=tokenizer)
-    assert words.outputs(asked).startswith(said)
+    assert prompt_words.outputs(asked).startswith(said)
 
 
 def test_a_running_server_of_which_nobody_said_anything() -> None:

@@ -14,6 +14,7 @@ from tgi_bench.load_observation import RequestOutcome
 from tgi_bench.plan.load_trial import LEAST_SEARCH_REQUESTS, LoadTrial, Sought
 from tgi_bench.report import load_tables as tables
 from tgi_bench.report import load_words as words
+from tgi_bench.report import prompt_words
 from tgi_bench.report.load_group import (
     Group,
     Row,
@@ -78,8 +79,8 @@ def _asked(group: Group) -> Table:
     dialects = tuple(dict.fromkeys(s.stage.dialect for s in group.stages))
     rows = [
         ("API", words.api(trial, dialects)),
-        ("Prompts", words.prompts(trial.workload)),
-        ("Outputs", words.outputs(trial)),
+        ("Prompts", prompt_words.prompts(trial.workload)),
+        ("Outputs", prompt_words.outputs(trial)),
         ("Sampling", words.sampling(trial.sampling)),
         ("Arrivals", words.arrivals(trial.arrivals)),
         ("Measured for", words.extent(trial) + _longer(trial)),

@@ -240,6 +240,24 @@ class CacheCounters:
 
 
 @dataclass(frozen=True, slots=True)
+class PromptTexts:
+    """Texts of a stage that were sent, of conversations the first ones, against all that its
+    server was sent before them by the run.
+
+    repeated: the whole text had been sent. shared_heads: of the others, those whose first 128
+    characters, or more, had been. characters: of all; repeated_characters, shared_characters: of
+    repeated texts, and at least of shared heads.
+    """
+
+    sent: int = 0
+    repeated: int = 0
+    shared_heads: int = 0
+    characters: int = 0
+    repeated_characters: int = 0
+    shared_characters: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class StageConditions:
     """What else was seen of one stage that its figures are to be believed by.
 
@@ -255,6 +273,7 @@ class StageConditions:
     host: the client's machine; None in runs of older versions.
     added_tokens: that the server adds to a prompt, as a BOS or of a template; 0 where not known.
     cache: None where the server's /metrics do not tell, just before and just after the stage.
+    prompts: None where nobody counted them, as in a file of before.
     """
 
     answered_by: tuple[tuple[str, int], ...] = ()
@@ -270,6 +289,7 @@ class StageConditions:
     host: ServerHost | None = None
     added_tokens: int = 0
     cache: CacheCounters | None = None
+    prompts: PromptTexts | None = None
 
 
 @dataclass(frozen=True, slots=True)

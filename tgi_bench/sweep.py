@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from tgi_bench.drive.load import run_stage
 from tgi_bench.drive.preparation import LoadTarget, Prepared, prepare
 from tgi_bench.drive.server_host import known_roots
+from tgi_bench.drive.sent_texts import SentTexts
 from tgi_bench.drive.stage_ask import Listener, Progress, StageAsk, of_search
 from tgi_bench.errors import InputError, LaunchError, NotRecordedError, StepError
 from tgi_bench.launch.after_failure import end_of_load, explained, found_dead, usable
@@ -115,8 +116,9 @@ class Sweep:
             asker, url = gauge_asker(_contact(deployment, server)), server.endpoint.url
             with self.telemetry.serving(facts.simulated, asker, lambda: known_roots(url)):
                 if self._run_batches(deployment, server):
+                    texts = SentTexts()
                     for trial in self._pending_loads(deployment):
-                        if not self._run_load(trial, server):
+                        if not self._run_load(trial, server, texts):
                             return
 
     def _facts(self, deployment: Deployment, server: RunningServer) -> ServerFacts:
@@ -195,8 +197,11 @@ class Sweep:
         self.watcher.trial_ended(trial, end)
         return going_on
 
-    def _run_load(self, trial: LoadTrial, server: RunningServer) -> bool:
-        """Send one load, or a search's many, and give the trial its end; False if it died."""
+    def _run_load(self, trial: LoadTrial, server: RunningServer, texts: SentTexts) -> bool:
+        """Send one load, or a search's many, and give the trial its end; False if it died.
+
+        texts: that the server was sent by the loads before.
+        """
         attempt = self.store.begin_load(trial.trial_id)
         deployment = self.plan.deployment(trial.deployment_id)
         redactor = Redactor.of(deployment, os.environ)
@@ -204,6 +209,7 @@ class Sweep:
         since = server.log_length()
         try:
             prepared = prepare(_target(deployment, server), trial, self.run_dir.name)
+            prepared = replace(prepared, texts=texts)
             with self.telemetry.during(self.store, trial.trial_id, attempt):
                 self._run_stages(prepared, recording, server)
             end = recording.end()

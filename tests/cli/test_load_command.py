@@ -51,6 +51,15 @@ def test_the_address_alone() -> None:
     assert experiment.batches is None
 
 
+def test_texts_of_a_file_that_may_repeat() -> None:
+    experiment, plan = load_plan_of(typed("--file", __file__, "--file-kind", "jsonl", "--repeats"))
+    assert plan.load_trials[0].workload.repeats
+    assert experiment.load is not None
+    assert experiment.load[0].workload.repeats
+    with pytest.raises(ExperimentError, match=r"--repeats: is read with a file of texts only"):
+        load_plan_of(typed("--repeats"))
+
+
 def test_everything_is_the_experiment_that_a_file_says() -> None:
     options = typed(
         *("--api", "chat", "--model", "org/m", "-r", "1,2.5", "-r", "4", "--arrivals", "gamma"),
@@ -187,6 +196,8 @@ def test_what_was_not_given_is_not_in_the_tree() -> None:
         ("raise load.duration or load.requests", "raise --duration or --requests"),
         ("raise load.until.ci.", "raise --until."),
         ("lower load.workload.output_tokens", "lower --output-tokens"),
+        ("may answer them: load.workload.repeats: true", "may answer them: --repeats"),
+        ("leave load.workload.seed out", "leave --seed out"),
         ("say it in load.workload.shared_prefix", "say it in load.workload.shared_prefix"),
         ("raise load.find's highest", "raise load.find's highest"),
         ("or take any by server.verify_tls: false", "or take any by --insecure"),

@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -83,3 +84,40 @@ def test_a_run_that_goes_on_sends_the_texts_that_it_had_begun_with(
     both = first.keys() & second.keys()
     assert len(both) >= 12
     assert all(first[name] == second[name] for name in both)
+
+
+def told(tool: Tool) -> tuple[dict[str, Any], list[int]]:
+    """Of the one run: its check of texts, and of each load how many had been sent before."""
+    (run_dir,) = (tool.results / "loads").iterdir()
+    document = json.loads(tool.run("report", run_dir, "--format", "json").stdout)
+    (check,) = [c for c in document["verdict"]["checks"] if c["name"] == "texts were sent once"]
+    stages = [load["stages"][0] for load in document["loads"]]
+    return check, [stage["conditions"]["prompts"]["repeated"] for stage in stages]
+
+
+def test_a_short_file_gone_through_again_is_told(tool: Tool, server: FaultyServer) -> None:
+    """By a second load as well: what the first one sent is in the server's cache."""
+    file = tool.folder / "prompts.jsonl"
+    lines = [{"prompt": f"{number} is a question of its own"} for number in range(12)]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    workload = {"file": "prompts.jsonl", "output_tokens": 2}
+    load = experiment(tool.folder, server, concurrency=[1, 2], requests=12, workload=workload)
+    done = tool.sweep(load)
+    assert done.returncode == 3, done.stdout + done.stderr
+    check, repeated = told(tool)
+    assert check["status"] == "failed"
+    assert "load-c2 (12 of 12 texts had been sent before)" in check["finding"]
+    assert "load.workload.repeats: true" in check["remedy"]
+    assert repeated == [0, 12]
+    (page,) = (tool.results / "loads").glob("*/num_shard-*.md")
+    assert "- 2: 12 of 12 texts had been sent before" in page.read_text()
+
+
+def test_a_file_that_may_repeat(tool: Tool, server: FaultyServer) -> None:
+    file = tool.folder / "prompts.jsonl"
+    file.write_text('{"prompt": "the same question"}\n')
+    workload = {"file": "prompts.jsonl", "output_tokens": 2, "repeats": True}
+    tool.sweep(experiment(tool.folder, server, requests=8, workload=workload))
+    check, _ = told(tool)
+    assert check["status"] == "passed"
+    assert check["finding"] == "7 of 8 texts had been sent before, as the workload says"

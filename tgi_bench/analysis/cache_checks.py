@@ -5,10 +5,15 @@ from __future__ import annotations
 from tgi_bench.analysis.load_rows import LoadRow
 from tgi_bench.analysis.load_run import StageSummary
 from tgi_bench.analysis.rules import Rule, Seen
+from tgi_bench.load_observation import PromptTexts
 from tgi_bench.plan.load_trial import FileKind, Workload
 
 MOST_CACHED = 0.01
 """Of the tokens of all prompts, above what they share as was asked."""
+MOST_ALIKE = 0.01
+"""Of the characters of all texts: of heads that others had before, or of repeated texts."""
+MOST_REPEATED = 0.05
+"""Of the texts: of a file with real questions a few short ones repeat."""
 LEAST_CORRELATION = 0.2
 QUIET_CONCURRENCY = 2.0
 """Up to so many in flight a first token waits for its own prompt more than for other requests."""
@@ -61,6 +66,35 @@ def _text(stage: StageSummary, cached: int, prompts: int, source: str) -> str:
     return text
 
 
+def _texts(row: LoadRow) -> Seen | None:
+    """As the client counted them: a server need not say that it has a cache."""
+    found, workload = row.stage.stage.conditions.prompts, row.load.trial.workload
+    if found is None or not found.sent:
+        return None
+    blocks = workload.file is not None and workload.file.kind is FileKind.MOONCAKE
+    whole = max(
+        found.repeated_characters / max(1, found.characters),
+        found.repeated / found.sent * MOST_ALIKE / MOST_REPEATED,
+    )
+    heads = found.shared_characters / max(1, found.characters)
+    undeclared = 0.0 if workload.repeats or blocks else whole
+    if not (workload.repeats or _shares_prefixes(workload)):
+        undeclared = max(undeclared, heads)
+    text = texts_text(found)
+    if undeclared <= MOST_ALIKE < max(whole, heads):
+        text += ", as the workload says"
+    return Seen(undeclared > MOST_ALIKE, max(whole, heads), text)
+
+
+def texts_text(found: PromptTexts) -> str:
+    """ "40 of 60 texts had been sent before; 3 more begin alike (12.5% of all characters)"."""
+    text = f"{found.repeated:,} of {found.sent:,} texts had been sent before"
+    if found.shared_heads:
+        share = found.shared_characters / found.characters
+        text += f"; {found.shared_heads:,} more begin as one before ({share:.1%} of all characters)"
+    return text
+
+
 def _shares_prefixes(workload: Workload) -> bool:
     by_file = workload.file is not None and workload.file.kind in _SHARED_ON_PURPOSE
     return workload.shared_prefix is not None or workload.turns is not None or by_file
@@ -73,6 +107,13 @@ CACHED = Rule(
     "requests wait for each other, to tell it by TTFT",
     "turn off the server's prefix cache (TGI: PREFIX_CACHING=0; vLLM: --no-enable-prefix-caching; "
     "SGLang: --disable-radix-cache), leave load.workload.seed out, or say the common part in "
-    "load.workload.shared_prefix",
+    "load.workload.shared_prefix, of a file in load.workload.repeats: true",
 )
-CACHE_RULES = (CACHED,)
+TEXTS = Rule(
+    "texts were sent once",
+    _texts,
+    "no text was counted as it was sent",
+    "give load.workload.file more texts than all loads of a server send, each with another head, "
+    "or say that a cache may answer them, as it may in production: load.workload.repeats: true",
+)
+CACHE_RULES = (CACHED, TEXTS)

@@ -51,7 +51,8 @@ def _shared(
 ) -> float:
     """Of one prompt, the tokens that an honest server may have seen before."""
     size = _size(seen)
-    if workload.file is not None and workload.file.kind is FileKind.MOONCAKE:
+    kind = None if workload.file is None else workload.file.kind
+    if workload.repeats or kind is FileKind.MOONCAKE:
         return size
     head: float = conditions.added_tokens + 1  # a BOS that nobody counts, as llama.cpp's
     if not conditions.words_by:
@@ -60,4 +61,6 @@ def _shared(
         return head + ends.get((seen.conversation, seen.turn - 1), size)
     if workload.shared_prefix is not None:
         head += workload.shared_prefix.tokens
+    if kind is FileKind.SHAREGPT and (texts := conditions.prompts) is not None and texts.sent:
+        head += size * texts.shared_characters / max(1, texts.characters)
     return head

@@ -40,6 +40,7 @@ _OPTION_OF = {
     "load.workload.output_tokens": "--output-tokens",
     "load.workload.file": "--file",
     "load.workload.file.kind": "--file-kind",
+    "load.workload.repeats": "--repeats",
     "load.workload.seed": "--seed",
     "load.arrival_seed": "--seed",
     "load.concurrency": "--concurrency",
@@ -63,7 +64,11 @@ _OPTION_OF = {
 """The option that a key path's value came with; a longer path goes before its beginning."""
 
 
-_FLAGS = {"server.verify_tls: false": "--insecure", "load.quickack: true": "--quickack"}
+_FLAGS = {
+    "server.verify_tls: false": "--insecure",
+    "load.quickack: true": "--quickack",
+    "load.workload.repeats: true": "--repeats",
+}
 """Keys whose one value is a flag."""
 _KEY = re.compile("|".join((*map(re.escape, _FLAGS), r"(?:load|server)\.[a-z_]+(?:\.[a-z_]+)*")))
 
@@ -156,6 +161,7 @@ def _workload(options: LoadOptions) -> Tree:
         "output_tokens": _length("--output-tokens", options.output_tokens),
         "file": _file(options),
         "seed": _number(options.seed),
+        "repeats": True if options.repeats else None,
     }
     return {name: value for name, value in keys.items() if value is not None} or None
 

@@ -44,6 +44,7 @@ class LoadOptions:
     seed: str | None = None
     workers: str | None = None
     max_in_flight: str | None = None
+    repeats: bool = False
     no_stream: bool = False
     quickack: bool = False
     insecure: bool = False
@@ -101,6 +102,11 @@ _OPTIONS = (
         "--file-kind",
         metavar="KIND",
         help="jsonl (told by the name), sharegpt, azure, mooncake or csv.",
+    ),
+    click.option(
+        "--repeats",
+        is_flag=True,
+        help="Texts of --file may repeat, or begin alike, and a cache may answer them.",
     ),
     click.option("--duration", metavar="TIME", help="Measured time: 30s by default."),
     click.option("--requests", metavar="N", help="Measured requests."),

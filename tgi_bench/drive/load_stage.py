@@ -84,6 +84,7 @@ class Stage:
         reasons = [one.stamp_reason for one in ready if one.stamp_reason]
         self._kernel_stamps, self._stamp_reason = not reasons, "; ".join(dict.fromkeys(reasons))
         cpu_ns = time.process_time_ns()
+        self._prepared.texts.begin()
         start_ns = self._start()
         try:
             self._drive(start_ns)
@@ -133,7 +134,8 @@ class Stage:
             middle = sorted(self._after_head_ns)[len(self._after_head_ns) // 2]
             control = replace(control, load_after_head_ns=middle)
         host = self._host.end(worker.pid for worker in self._workers)
-        return replace(found, waits=self._waits(), small_writes=control, host=host)
+        texts, waits = self._prepared.texts.counted, self._waits()
+        return replace(found, waits=waits, small_writes=control, host=host, prompts=texts)
 
     def _waits(self) -> Waits:
         done = [worker.done for worker in self._workers if worker.done is not None]
@@ -254,6 +256,9 @@ class Stage:
             )
             self._feeder.answered(returned, reading)
             self._names.hear(reading)
+            if returned.sent_ns is not None and not handed.spec.turn:
+                made = handed.spec.prompt_tokens is not None
+                self._prepared.texts.add(handed.ask, made)
             self._keep(
                 RequestObservation(
                     stage=self._ask.index,

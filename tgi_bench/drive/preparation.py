@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from tgi_bench.drive.dialects import AskOptions, body_bytes
 from tgi_bench.drive.quick_acknowledgement import require_quick_acknowledgements
 from tgi_bench.drive.reading import Abilities, Ask
+from tgi_bench.drive.sent_texts import SentTexts
 from tgi_bench.load_observation import CacheCounters, StageConditions
 from tgi_bench.plan.load_trial import LoadTrial
 from tgi_bench.plan.plan import ANY_MODEL
@@ -45,7 +46,7 @@ class Prepared:
     found.
     conditions: what is known of the server before its first answer, for a stage's record.
     run_id: "" where it is none's. cache_counted: asks the server's /metrics; None where they
-    are not to be asked.
+    are not to be asked. texts: that the server was sent.
     """
 
     trial: LoadTrial
@@ -62,6 +63,7 @@ class Prepared:
     conditions: StageConditions = field(default_factory=StageConditions)
     run_id: str = ""
     cache_counted: Callable[[], CacheCounters | None] | None = None
+    texts: SentTexts = field(default_factory=SentTexts)
 
 
 def prepare(

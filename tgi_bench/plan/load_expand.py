@@ -181,6 +181,7 @@ def _workload(keys: WorkloadKeys) -> Workload:
         shared_prefix=None if shared is None else SharedPrefix(shared.tokens, shared.groups),
         turns=None if turns is None else Turns(length_of(turns.count), to_ns(turns.think)),
         seed=keys.seed,
+        repeats=keys.repeats,
     )
 
 

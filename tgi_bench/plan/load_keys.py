@@ -201,6 +201,8 @@ class WorkloadKeys(Section):
     """Conversations of several requests."""
     seed: Seed | None = None
     """Seed of prompts and lengths; 0 is a seed. Without one each run has texts of its own."""
+    repeats: bool = False
+    """A file's texts may repeat or begin alike, and a cache of the server may answer them."""
 
 
 class RampPartKeys(Section):

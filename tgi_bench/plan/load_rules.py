@@ -119,6 +119,9 @@ def _workload(keys: LoadKeys) -> _Found:
             kinds = ", ".join(kind.value for kind in FileKind)
             yield "workload.file.kind", f"is missing, and the name does not tell: one of {kinds}"
         yield from _with_file(workload, kind)
+    if workload.repeats and (workload.file is None or kind not in (None, *_OWN_TEXTS)):
+        kinds = ", ".join(kind.value for kind in _OWN_TEXTS)
+        yield "workload.repeats", f"is read with a file of texts only (kind: {kinds}): leave it out"
     if keys.trace is not None:
         yield from _with_trace(workload, kind)
     if workload.turns is not None:

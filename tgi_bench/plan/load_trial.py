@@ -113,7 +113,7 @@ class Turns:
 @dataclass(frozen=True, slots=True)
 class Workload:
     """What is asked. seed: of prompts and lengths; 0 is a seed. None: each run has texts of its
-    own, and lengths as of seed 0.
+    own, and lengths as of seed 0. repeats: a file's texts may repeat and begin alike.
 
     prompt, output: tokens of each request; with a file of prompts prompt is None, and output is
     what the file's own lengths are replaced with, or None to take the file's.
@@ -125,6 +125,7 @@ class Workload:
     shared_prefix: SharedPrefix | None
     turns: Turns | None
     seed: int | None
+    repeats: bool = False
 
 
 @dataclass(frozen=True, slots=True)

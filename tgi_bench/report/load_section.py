@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tgi_bench.analysis.cache_checks import cached_texts
+from tgi_bench.analysis.cache_checks import cached_texts, texts_text
 from tgi_bench.analysis.held_back import held_text
 from tgi_bench.analysis.load_rows import waits_text
 from tgi_bench.analysis.load_run import LoadSummary, StageSummary
@@ -177,13 +177,16 @@ def _waited(rows: Sequence[Row]) -> str:
 
 
 def _cached(rows: Sequence[Row]) -> str:
-    """What servers said of their caches; empty where none said anything."""
-    return "".join(
-        f"- {row.asked}: {text}\n"
-        for row in rows
-        if row.stage is not None
-        for text in cached_texts(row.stage)
-    )
+    """What servers said of their caches, and which texts repeated; empty where there is neither."""
+    lines = []
+    for row in rows:
+        if row.stage is None:
+            continue
+        lines += [f"- {row.asked}: {text}\n" for text in cached_texts(row.stage)]
+        texts = row.stage.stage.conditions.prompts
+        if texts is not None and (texts.repeated or texts.shared_heads):
+            lines.append(f"- {row.asked}: {texts_text(texts)}\n")
+    return "".join(lines)
 
 
 def _reopened(trial: LoadTrial, rows: Sequence[Row]) -> str:

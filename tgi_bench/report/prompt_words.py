@@ -47,7 +47,8 @@ def prompts(workload: Workload) -> str:
 def _texts_of(workload: Workload) -> str:
     """Whether another run sends the same texts."""
     if workload.file is not None and workload.file.kind in _WITH_TEXTS:
-        return "its own texts" if workload.seed is None else f"seed {workload.seed}"
+        own = "its own texts" if workload.seed is None else f"seed {workload.seed}"
+        return f"{own}, which may repeat and be cached" if workload.repeats else own
     if workload.seed is None:
         return "new texts in each run"
     return f"texts repeat those of other runs with seed {workload.seed}"

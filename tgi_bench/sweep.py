@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from tgi_bench.drive.load import run_stage
 from tgi_bench.drive.preparation import LoadTarget, Prepared, prepare
-from tgi_bench.drive.server_host import known_roots
 from tgi_bench.drive.sent_texts import SentTexts
+from tgi_bench.drive.server_host import known_roots
 from tgi_bench.drive.stage_ask import Listener, Progress, StageAsk, of_search
 from tgi_bench.errors import InputError, LaunchError, NotRecordedError, StepError
 from tgi_bench.launch.after_failure import end_of_load, explained, found_dead, usable

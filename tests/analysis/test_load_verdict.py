@@ -202,6 +202,7 @@ def test_good_loads_fail_nothing() -> None:
     assert [c.name for c in found if not c.made] == [
         "other programs left the server its CPU",
         "prompts were not cached",
+        "texts were sent once",
         "loads went on until their interval was narrow",
         "the server's count is that of the text that it sends",
         "answers come from the model that was asked for",

@@ -169,12 +169,12 @@ def test_headers_that_are_none(headers: str, message: str) -> None:
 
 
 def test_a_plan_without_headers_keeps_its_digest() -> None:
-    """Runs of before there were headers are gone on with."""
+    """Runs of before there were headers, and of a given seed, are gone on with."""
     text = """
 experiment: e
 model: org/m
 server: {launcher: attach, url: "http://h:80"}
-batches: {sequence_length: 16, decode_length: 3, batch_size: [1, 2], runs: 3}
+batches: {sequence_length: 16, decode_length: 3, batch_size: [1, 2], runs: 3, prompt_seed: 0}
 """
     before = "35def2843f49df8777fb13a40eeb0896b8f0582863996a57c67b3adfbb3ff0eb"
     assert load_plan(text, "e.yaml")[1].digest == before

@@ -93,7 +93,7 @@ def _parameters(
     )
     if not batches:
         return markdown(Table(("Parameter", "Value"), server))
-    rows: tuple[tuple[str, str], ...] = (
+    rows = (
         *server,
         ("Sequence Length", each([t.sequence_length for t in asked])),
         ("Decode Length", each([t.decode_length for t in asked])),
@@ -107,10 +107,6 @@ def _parameters(
         ("Watermark", each([str(s.watermark).lower() for s in sampling])),
         ("Do Sample", each([str(s.do_sample).lower() for s in sampling])),
     )
-    seeds = [t.prompt_seed for t in asked if t.prompt_seed is not None]
-    if seeds and run.origin is not Origin.IMPORTED:
-        text = f"{each(seeds)}: prompts repeat those of other runs with it"
-        rows = (*rows, ("Prompt Seed", text))
     return markdown(Table(("Parameter", "Value"), rows))
 
 

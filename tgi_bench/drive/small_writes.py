@@ -9,24 +9,17 @@ acknowledges at once.
 
 from __future__ import annotations
 
-import socket
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
-from tgi_bench.drive.answer import Answer
-from tgi_bench.drive.answer_reading import read_answer
-from tgi_bench.drive.dialects import AskOptions, request_bytes
-from tgi_bench.drive.http_framing import FramingError, ResponseFraming
-from tgi_bench.drive.reading import Ask
-from tgi_bench.errors import TgiBenchError
-from tgi_bench.load_observation import RequestOutcome, SmallWrites
+from tgi_bench.drive.control_request import NoControlError, asked, connected
+from tgi_bench.drive.http_framing import FramingError
+from tgi_bench.load_observation import SmallWrites
 from tgi_bench.plan.distinct_text import DistinctTexts
 from tgi_bench.plan.draws import text_seed
-from tgi_bench.plan.load_trial import Spoken
 
 if TYPE_CHECKING:
     from tgi_bench.drive.preparation import Prepared
@@ -35,17 +28,11 @@ _PAIRS = 3
 _WORDS = 12
 _MOST_S = 1.0
 """For one way of asking: 2 s for both."""
-_READ_BYTES = 1 << 15
-_MOST_BYTES = 1 << 20
 _LEAST_HELD_NS = 35_000_000
 _MOST_HELD_NS = 250_000_000
 """Linux delays an acknowledgement by 40 to 200 ms (TCP_DELACK_MIN, TCP_DELACK_MAX)."""
 _TIMER_VARIES = 1.5
 """Times that a timer makes are alike: the longest against the shortest."""
-
-
-class _NoControlError(TgiBenchError):
-    """The server does not do what there would be to compare."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +57,7 @@ def control_requests(prepared: Prepared) -> SmallWrites | None:
         usual = _asked(prepared, texts, quickack=False)
         may_wait = _LEAST_HELD_NS <= _middle(usual.after_head_ns) <= _MOST_HELD_NS
         quick = _asked(prepared, texts, quickack=True) if may_wait else None
-    except (OSError, FramingError, _NoControlError):
+    except (OSError, FramingError, NoControlError):
         return None  # the load will say what is wrong with the server
     return compared(usual, quick)
 
@@ -107,75 +94,17 @@ def _texts(prepared: Prepared) -> Iterator[str]:
 def _asked(prepared: Prepared, texts: Iterator[str], quickack: bool) -> FirstTokens:
     """One connection's requests but the first: what a fresh one receives is acknowledged at once.
 
-    Raises OSError, FramingError, _NoControlError.
+    Raises OSError, FramingError, NoControlError.
     """
     began = time.monotonic()
     times: list[tuple[int, int]] = []
-    with _connected(prepared) as sock:
+    with connected(prepared, _MOST_S) as sock:
         while len(times) <= _PAIRS:
             passed_s = time.monotonic() - began
             if len(times) > 1 and passed_s * (len(times) + 1) / len(times) > _MOST_S:
                 break
-            times.append(_first_token(sock, prepared, next(texts), (quickack, began + _MOST_S)))
+            answer = asked(sock, prepared, (next(texts), 1), began + _MOST_S, quickack)
+            if not answer.kept_alive:
+                raise NoControlError("it keeps no connection")
+            times.append((answer.event_ns[0], answer.event_ns[0] - answer.head_ns))
     return FirstTokens(*(sorted(values) for values in zip(*times[1:], strict=True)))
-
-
-def _connected(prepared: Prepared) -> socket.socket:
-    url = urlsplit(prepared.url)
-    host, tls = url.hostname or "", url.scheme == "https"
-    sock = socket.create_connection((host, url.port or (443 if tls else 80)), _MOST_S)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    if not tls:
-        return sock
-    from tgi_bench.drive.tls import client_context
-
-    return client_context(prepared.verify_tls).wrap_socket(sock, server_hostname=host)
-
-
-def _first_token(
-    sock: socket.socket, prepared: Prepared, text: str, how: tuple[bool, float]
-) -> tuple[int, int]:
-    """(t_1 - sent, t_1 - head) in ns. how: quickack, and when it must have ended."""
-    quickack, deadline = how
-    ask, request = _request(prepared, text)
-    framing, pieces, size = ResponseFraming(), [], 0
-    head_ns = now = sent_ns = time.monotonic_ns()
-    sock.sendall(request)
-    while not framing.done:
-        sock.settimeout(max(1e-3, deadline - time.monotonic()))
-        data = sock.recv(_READ_BYTES)
-        now = time.monotonic_ns()
-        if quickack:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
-        size += len(data)
-        if not data or size > _MOST_BYTES or time.monotonic() > deadline:
-            raise _NoControlError("it ended, or has no end")
-        began = framing.head_done
-        body = framing.feed(data)
-        if not began and framing.head_done:
-            head_ns = now
-        if body:
-            pieces.append((now, body))
-    answer = Answer(framing.status, framing.headers, tuple(pieces), head_ns, now, None, "")
-    reading = read_answer(answer, prepared.abilities, True, ask, None)
-    if reading.outcome is not RequestOutcome.OK or not reading.event_ns or not framing.keep_alive:
-        raise _NoControlError(reading.reason)
-    return reading.event_ns[0] - sent_ns, reading.event_ns[0] - head_ns
-
-
-def _request(prepared: Prepared, text: str) -> tuple[Ask, bytes]:
-    chat = prepared.abilities.spoken is Spoken.CHAT
-    ask = Ask(
-        prompt="" if chat else text,
-        messages=(("user", text),) if chat else (),
-        prompt_tokens=None,
-        output_tokens=1,
-    )
-    options = AskOptions(
-        host=prepared.host,
-        stream=True,
-        sampling=prepared.trial.sampling,
-        base_path=prepared.base_path,
-        headers=prepared.headers,
-    )
-    return ask, request_bytes(ask, prepared.abilities, options)

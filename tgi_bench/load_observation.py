@@ -258,6 +258,23 @@ class PromptTexts:
 
 
 @dataclass(frozen=True, slots=True)
+class ControlPair:
+    """Two requests before the load, one after the other and alone: for one token, and for more.
+
+    Times from sending. one_token_ns, one_token_e2e_ns: to the token of the answer of one, and to
+    its end. tokens: of the other, as they were counted; first_ns, last_ns: to its first and last
+    ones, e2e_ns: to its end.
+    """
+
+    one_token_ns: int
+    one_token_e2e_ns: int
+    tokens: int
+    first_ns: int
+    last_ns: int
+    e2e_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class StageConditions:
     """What else was seen of one stage that its figures are to be believed by.
 
@@ -274,6 +291,7 @@ class StageConditions:
     added_tokens: that the server adds to a prompt, as a BOS or of a template; 0 where not known.
     cache: None where the server's /metrics do not tell, just before and just after the stage.
     prompts: None where nobody counted them, as in a file of before.
+    control: () where nothing was streamed, or the server gave nothing to compare.
     """
 
     answered_by: tuple[tuple[str, int], ...] = ()
@@ -290,6 +308,7 @@ class StageConditions:
     added_tokens: int = 0
     cache: CacheCounters | None = None
     prompts: PromptTexts | None = None
+    control: tuple[ControlPair, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

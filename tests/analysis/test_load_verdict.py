@@ -206,6 +206,7 @@ def test_good_loads_fail_nothing() -> None:
         "loads went on until their interval was narrow",
         "the server's count is that of the text that it sends",
         "answers come from the model that was asked for",
+        "answers come as they are made",
         "waiting for acknowledgements is at most 10% of TTFT",
     ]
 

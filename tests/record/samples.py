@@ -7,6 +7,7 @@ from array import array
 from tgi_bench.load_observation import (
     ClientFacts,
     ClientFloor,
+    ControlPair,
     LoadPart,
     LoadStage,
     RequestObservation,
@@ -202,6 +203,9 @@ def load_stage(index: int = 0) -> LoadStage:
             answered_by=(("a b", 8),),
             two_models=1,
             waits=Waits(3, 70_000_000, 40_000_000),
+            control=(
+                ControlPair(30_500_000, 31_000_000, 16, 30_000_000, 150_000_000, 151 * 10**6),
+            ),
             small_writes=SmallWrites(3, 43.9e6, 4.1e6, 43e6, None),
             host=ServerHost(2, 10**10, 10**9, 10**8, None, Untold.UNSEEN)
             if index

@@ -3,6 +3,7 @@ they have against those asked, and when these came."""
 
 from __future__ import annotations
 
+from tgi_bench.analysis.held_answers import HELD, too_early
 from tgi_bench.analysis.load_rows import LoadRow
 from tgi_bench.analysis.rules import Rule, Seen
 from tgi_bench.load_observation import TokenSource
@@ -60,6 +61,8 @@ def _first_told(row: LoadRow) -> Seen | None:
     lengths = row.stage.lengths
     if not row.load.trial.stream or not lengths.requests:
         return None
+    if text := too_early(row.stage.stage.conditions.control):
+        return Seen(True, 1.0, text, _NO_TOKEN)
     share = lengths.first_untold / lengths.requests
     text = f"{lengths.first_untold} of {lengths.requests} begin with what may be a token or none"
     return Seen(share > MOST_UNTOLD, share, text)
@@ -112,7 +115,10 @@ _SEVERAL_MODELS = (
     "name one server's own address in server.url, or make the proxy there send every request to "
     "one model: figures of several models are of none of them"
 )
-
+_NO_TOKEN = (
+    "name the server's own address in server.url, or the engine in server.engine if it is another: "
+    "an event without text before the first token, as of a proxy, is counted as that token"
+)
 _COUNT_OUTPUTS = (
     "let tokens be counted by the model's tokenizer in load.tokenizer: the server tells no count, "
     "and an event may have more tokens than one"
@@ -173,4 +179,4 @@ MODEL = Rule(
     _OTHER_MODEL,
 )
 LENGTH_RULES = (EARLY, OUTPUTS, PROMPTS)
-ANSWER_RULES = (FIRST_TOLD, COUNTS, MODEL)
+ANSWER_RULES = (FIRST_TOLD, COUNTS, MODEL, HELD)

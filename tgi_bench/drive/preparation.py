@@ -72,8 +72,8 @@ def prepare(
     """Ask the server what it can do, and read the trial's files.
 
     run_id: whose texts they are, where the workload has no seed.
-    control: whether a few requests are sent to see what small writes do to it, and its /metrics
-    are asked around each stage.
+    control: whether a few requests are sent to see what small writes do to it, and how fast it
+    answers alone, and its /metrics are asked around each stage.
     Raises InputError: a file that is missing or wrong, a server that does not answer as asked.
     """
     if trial.quickack:
@@ -125,9 +125,14 @@ def prepare(
     if not control:
         return prepared
     from tgi_bench.drive.cache_counters import asker
+    from tgi_bench.drive.control_pairs import control_pairs
     from tgi_bench.drive.small_writes import control_requests
 
-    conditions = replace(prepared.conditions, small_writes=control_requests(prepared))
+    conditions = replace(
+        prepared.conditions,
+        small_writes=control_requests(prepared),
+        control=control_pairs(prepared),
+    )
     counted = None if abilities.engine == "tgi" else asker(target.url, asking)
     return replace(prepared, conditions=conditions, cache_counted=counted)
 

@@ -1,0 +1,132 @@
+"""`tgi-bench sweep` of one load against one scripted server, and what its verdict is.
+
+In processes of their own, so that several may go on at once.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from tests.distortions.script import MODEL, Script
+from tests.distortions.server import serving
+from tgi_bench.analysis.load_metrics import figure_of
+from tgi_bench.analysis.load_run import StageSummary
+from tgi_bench.analysis.rules import Check
+from tgi_bench.analysis.run import Run
+from tgi_bench.cli.run_view import load
+
+TOGETHER = 4
+"""Loads at once: each is idle most of its time."""
+LOAD: dict[str, object] = {
+    "concurrency": 4,
+    "duration": "3s",
+    "warmup": "0s",
+    "cooldown": "0s",
+    "workload": {"prompt_tokens": 32, "output_tokens": 16},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A load and the server that it goes to.
+
+    load: keys beside LOAD's, or in their place (None: without that key). server: keys of the
+    experiment's section beside its address. alone: nothing else may run meanwhile.
+    """
+
+    name: str
+    script: Script
+    load: tuple[tuple[str, object], ...] = ()
+    server: tuple[tuple[str, object], ...] = ()
+    model: str = MODEL
+    alone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What came of a scene."""
+
+    scene: Scene
+    code: int
+    said: str
+    run: Run
+
+    @property
+    def failed(self) -> tuple[Check, ...]:
+        return tuple(check for check in self.run.verdict.checks if not check.passed)
+
+    @property
+    def stage(self) -> StageSummary:
+        (one,) = self.run.loads
+        return one.stages[-1]
+
+    def value_ms(self, figure: str) -> float | None:
+        """As "ttft_p50"; None where undefined."""
+        found = figure_of(self.stage, figure)
+        return None if found is None else found.value / 1e6
+
+
+def judged(scenes: Sequence[Scene], folder: Path) -> list[Judged]:
+    """Each in a folder of its own below that one; all at once, TOGETHER at most."""
+    with ThreadPoolExecutor(TOGETHER) as pool:
+        ended = list(pool.map(lambda scene: _swept(scene, folder / scene.name), scenes))
+    # Summaries take a core: after the last load.
+    return [_judged(scene, folder, *how) for scene, how in zip(scenes, ended, strict=True)]
+
+
+def _judged(scene: Scene, folder: Path, code: int, said: str) -> Judged:
+    runs = list((folder / scene.name / "results").glob("*/*"))
+    assert code in (0, 3, 4), f"{scene.name}: exit code {code}: {said}"
+    assert len(runs) == 1, f"{scene.name}: {said}"
+    return Judged(scene, code, said, load(runs[0]))
+
+
+def groups(scenes: Sequence[Scene]) -> Iterator[Sequence[Scene]]:
+    """Scenes that may go on at once."""
+    others = [scene for scene in scenes if not scene.alone]
+    yield from (others[place : place + TOGETHER] for place in range(0, len(others), TOGETHER))
+    yield from ([scene] for scene in scenes if scene.alone)
+
+
+def _swept(scene: Scene, folder: Path) -> tuple[int, str]:
+    folder.mkdir(parents=True)
+    load_keys = {**LOAD, **dict(scene.load)}
+    with _server(scene) as url:
+        tree = {
+            "experiment": "distortion",
+            "model": scene.model,
+            "server": {"launcher": "attach", "url": url, **dict(scene.server)},
+            "load": {key: value for key, value in load_keys.items() if value is not None},
+        }
+        file = folder / "experiment.yaml"
+        file.write_text(yaml.safe_dump(tree), encoding="utf-8")
+        program = "from tests.distortions.client import main; main()"
+        words = ["sweep", str(file), "--results", str(folder / "results")]
+        done = subprocess.run(
+            [sys.executable, "-c", program, *words], capture_output=True, text=True, check=False
+        )
+    return done.returncode, done.stdout + done.stderr
+
+
+@contextmanager
+def _server(scene: Scene) -> Iterator[str]:
+    with serving(scene.script) as url:
+        yield url
+
+
+def main() -> None:
+    """The command line, less the measurement of the client's own error: that takes seconds, has
+    tests of its own, and is not checked then."""
+    from tgi_bench.cli import main as command_line
+    from tgi_bench.cli import sweep_command
+
+    sweep_command._measure_floor = lambda *_: True
+    command_line.main()

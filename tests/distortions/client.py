@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +26,7 @@ from tgi_bench.analysis.rules import Check
 from tgi_bench.analysis.run import Run
 from tgi_bench.cli.run_view import load
 
+_CORE = min(os.sched_getaffinity(0))
 TOGETHER = 4
 """Loads at once: each is idle most of its time."""
 LOAD: dict[str, object] = {
@@ -46,6 +48,7 @@ class Scene:
 
     load: keys beside LOAD's, or in their place (None: without that key). server: keys of the
     experiment's section beside its address. alone: nothing else may run meanwhile.
+    starved: other programs take the core that the client has.
     """
 
     name: str
@@ -54,6 +57,7 @@ class Scene:
     server: tuple[tuple[str, object], ...] = ()
     model: str = MODEL
     alone: bool = False
+    starved: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +120,10 @@ def _swept(scene: Scene, folder: Path) -> tuple[int, str]:
         file.write_text(yaml.safe_dump(tree), encoding="utf-8")
         log = folder / "said.txt"
         words = ["sweep", str(file), "--results", str(folder / "results")]
-        process = _PROCESSES.Process(target=_command, args=(words, log))
-        process.start()
-        process.join()
+        process = _PROCESSES.Process(target=_command, args=(words, log, scene.starved))
+        with _hogs(scene):
+            process.start()
+            process.join()
     return process.exitcode or 0, log.read_text(encoding="utf-8")
 
 
@@ -128,12 +133,31 @@ def _server(scene: Scene) -> Iterator[str]:
         yield url
 
 
-def _command(words: list[str], log: Path) -> None:
+@contextmanager
+def _hogs(scene: Scene) -> Iterator[None]:
+    """Programs that are busy on the first core while a starved client has that one alone."""
+    if not scene.starved:
+        yield
+        return
+    program = f"import os; os.sched_setaffinity(0, {{{_CORE}}})\nwhile True: pass"
+    hogs = [subprocess.Popen([sys.executable, "-c", program]) for _ in range(3)]
+    try:
+        yield
+    finally:
+        for hog in hogs:
+            hog.kill()
+            hog.wait()
+
+
+def _command(words: list[str], log: Path, starved: bool) -> None:
     """The command line, less the measurement of the client's own error: that takes seconds, has
     tests of its own, and is not checked then."""
     from tgi_bench.cli import main as command_line
     from tgi_bench.cli import sweep_command
 
+    if starved:
+        os.sched_setaffinity(0, {_CORE})
+        os.nice(5)
     with log.open("w") as said:
         os.dup2(said.fileno(), 1)
         os.dup2(said.fileno(), 2)

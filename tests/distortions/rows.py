@@ -4,11 +4,14 @@ loads, of which no check may fail but those of the client itself, which a busy m
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from tests.distortions.client import Scene
 from tests.distortions.script import Pace, Script
 
+TOKENIZER = str(Path(__file__).parent / "words.json")
+"""A word is a token, as the scripted server counts."""
 TTFT_MS, TPOT_MS = 30.0, 8.0
 """Of an honest script."""
 
@@ -127,7 +130,89 @@ DISTORTIONS = (
         ("tpot_p50", TPOT_MS),
     ),
     Distortion(
-        _scene("first tokens of any time", Script(first_s=0.002, jitter=400.0, step_s=0.001)),
+        _scene("slow first seconds", Script(first_pace=(Pace(0.0, 0.6, 4.0),))),
+        "the first requests are as fast as later ones",
+        "load.warmup",
+    ),
+    Distortion(
+        _scene(
+            "a hump in the middle",
+            Script(first_pace=(Pace(1.0, 2.0, 2.5),), step_pace=(Pace(1.0, 2.0, 2.5),)),
+        ),
+        "the middle of a load is like its ends",
+        "its log",
+    ),
+    Distortion(
+        _scene(
+            "a server that is slow now and then",
+            Script(step_pace=tuple(Pace(at + 0.1, at + 0.4, 6.0) for at in range(6))),
+        ),
+        "output tokens/s of closed loops is known within 5%",
+        "load.duration",
+    ),
+    Distortion(
+        _scene(
+            "first tokens alone that come later all the time",
+            Script(
+                first_pace=tuple(Pace(at / 10, (at + 1) / 10, 1 + 0.1 * at) for at in range(60))
+            ),
+        ),
+        "the halves of a load agree",
+        "load.warmup",
+        _TTFT,
+    ),
+    Distortion(
+        _scene(
+            "a server that stands still three times",
+            Script(stalls=((0.6, 0.5), (1.5, 0.5), (2.3, 0.5)), jitter=0.3),
+        ),
+        "the server did not stand still",
+        "its log",
+    ),
+    Distortion(
+        _scene(
+            "an SLO of p99 met by twenty requests",
+            Script(),
+            {"requests": 20, "slo": {"itl_p99": "50ms"}},
+        ),
+        "percentiles that decide have enough requests",
+        "load.requests",
+    ),
+    Distortion(
+        _scene(
+            "usage that says the asked length, of fewer tokens",
+            Script(made=0.75, said=1.0),
+            {"tokenizer": TOKENIZER},
+        ),
+        "the server's count is that of the text that it sends",
+        "usage",
+        _TPOT,
+    ),
+    Distortion(
+        _scene(
+            "connections that are closed, before short first tokens",
+            Script(engine="llamacpp", closes=True, first_s=0.002),
+        ),
+        "connections were kept open",
+        "server.url",
+        ("ttft_p50", 2.0),
+    ),
+    Distortion(
+        replace(
+            _scene(
+                "a client that others keep from its core",
+                Script(),
+                {"concurrency": None, "rate": 50, "arrivals": "constant"},
+            ),
+            starved=True,
+            alone=True,
+        ),
+        "loads send on time",
+        "client's machine",
+        _TTFT,
+    ),
+    Distortion(
+        _scene("first tokens of any time", Script(first_s=0.002, jitter=300.0, step_s=0.001)),
         "intervals of the median are within 20%",
         "load.duration",
     ),
@@ -138,6 +223,15 @@ NOT_CAUGHT = (
         _scene("another model from the first answer on", Script(names=("org/other",))),
         _MODEL,
         "`model`",
+    ),
+    Distortion(
+        _scene(
+            "a first event without text of an engine whose events are tokens",
+            Script(empty_first=True, said=1.0, made=0.95),
+        ),
+        "first tokens can be told",
+        "server.engine",
+        _TTFT,
     ),
     Distortion(
         _scene("four tokens in the first event, which nobody tells", Script(first_tokens=4)),
@@ -221,7 +315,8 @@ CLEAN = (
     ),
     Clean(_scene("not streamed", Script(engine="tgi"), {"stream": False}), None),
     Clean(_scene("four tokens an event", Script(each_tokens=4)), None),
-    Clean(_scene("four tokens in the first event", Script(first_tokens=4, each_told=True))),
+    Clean(_scene("three tokens in the first event", Script(first_tokens=3, each_told=True))),
+    Clean(_scene("more text than usage says", Script(made=1.25, said=1.0))),
     Clean(_scene("usage with each event", Script(each_told=True, each_tokens=2)), None),
     Clean(_scene("one token", Script(), {"workload": {"prompt_tokens": 32, "output_tokens": 1}}),
           ("ttft_p50", TTFT_MS)),

@@ -47,7 +47,7 @@ def earlier_ns(pairs: tuple[ControlPair, ...]) -> float:
 
     Of one pair 0: what a server does once, as for a new length, comes before its first token.
     """
-    if len(pairs) < 2 or max(p.first_ns for p in pairs) > min(p.one_token_ns for p in pairs):
+    if len(pairs) < 2 or max(p.first_ns for p in pairs) >= min(p.one_token_ns for p in pairs):
         return 0.0
     return median(p.one_token_ns for p in pairs) - median(p.first_ns for p in pairs)
 

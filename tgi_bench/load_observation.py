@@ -283,8 +283,9 @@ class StageConditions:
     named as their system_fingerprint, likewise.
     engine: as it was found by asking: "tgi", "vllm", "sglang", "llamacpp", "litellm", or "".
     asked_model: the name that requests were sent with; "" where the API has no place for one.
-    own_names: what the server calls its models: in its list of them, of itself, in the answer to
-    the question before the load. versions: what it states of itself, each with where.
+    own_names: what the server calls its models: in its list of them, of itself; where it says
+    none, in the answer to the question before the load, whose variants ("name@main") count too.
+    versions: what it states of itself, each with where.
     small_writes: None where nothing was streamed, or there was nothing to compare.
     words_by: who counted the words of prompts, "tokenizer" or "server"; "" where nobody did.
     host: the client's machine; None in runs of older versions.

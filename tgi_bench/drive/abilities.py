@@ -122,7 +122,8 @@ def _openai(control: Control, identity: Identity, spoken: Spoken, model: str) ->
         if less is None:
             return _refused(control, able, reply, reading)
         able = less
-    identity = with_headers(identity, reply).named(reading.models)
+    identity = with_headers(identity, reply)
+    identity = identity.named(identity.unlisted_names(reading.models))
     identity = identity.stating(*(("system_fingerprint", f) for f in reading.fingerprints))
     able = replace(_in_effect(able, reading), engine=identity.engine)
     return Found(replace(able, tokenize_path=_tokenize_path(control, able)), identity)

@@ -40,6 +40,15 @@ class Identity:
         added = (*self.own_names, *map(shortened, names))
         return replace(self, own_names=tuple(dict.fromkeys(added)))
 
+    def unlisted_names(self, answered: tuple[str, ...]) -> tuple[str, ...]:
+        """Of the names in an answer to the name that was asked for, those that are its own: all
+        where it has none yet; else one of its own with a revision or a variant after it, as
+        transformers serve has it ("org/model@main"). Another name is another model's."""
+        if not self.own_names:
+            return answered
+        begun = tuple(f"{name}{mark}" for name in self.own_names for mark in "@:")
+        return tuple(name for name in answered if name.startswith(begun))
+
     def stating(self, *versions: tuple[str, str | None]) -> Identity:
         """With more versions; those that are None are left out."""
         known = tuple((where, shortened(version)) for where, version in versions if version)

@@ -8,14 +8,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.distortions.client import Judged, Scene, groups, judged
-from tests.distortions.rows import CLEAN, DISTORTIONS, NOT_CAUGHT
+from tests.distortions.rows import CLEAN, DISTORTIONS, FALSE_ALARMS, NOT_CAUGHT
 
 
 def main() -> None:
     """Takes a minute or two."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        found = _judged([row.scene for row in (*DISTORTIONS, *NOT_CAUGHT, *CLEAN)], Path(folder))
+        found = _judged(
+            [row.scene for row in (*DISTORTIONS, *NOT_CAUGHT, *CLEAN, *FALSE_ALARMS)], Path(folder)
+        )
     print("| distortion | verdict | figure's error | check | remedy | others that failed |")
     print("|---|---|---|---|---|---|")
     for row in (*DISTORTIONS, *NOT_CAUGHT):
@@ -29,7 +31,7 @@ def main() -> None:
         )
     print("\n| clean run | verdict | figure's error | failed |")
     print("|---|---|---|---|")
-    for clean in CLEAN:
+    for clean in (*CLEAN, *FALSE_ALARMS):
         one = found[clean.scene.name]
         failed = "; ".join(f"{check.name}: {check.finding}" for check in one.failed)
         name, word = clean.scene.name, one.run.verdict.word

@@ -48,7 +48,7 @@ class Scene:
 
     load: keys beside LOAD's, or in their place (None: without that key). server: keys of the
     experiment's section beside its address. alone: nothing else may run meanwhile.
-    starved: other programs take the core that the client has.
+    starved: other programs take the core that the client has. crowded: they take all cores.
     """
 
     name: str
@@ -58,6 +58,7 @@ class Scene:
     model: str = MODEL
     alone: bool = False
     starved: bool = False
+    crowded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,12 +136,11 @@ def _server(scene: Scene) -> Iterator[str]:
 
 @contextmanager
 def _hogs(scene: Scene) -> Iterator[None]:
-    """Programs that are busy on the first core while a starved client has that one alone."""
-    if not scene.starved:
-        yield
-        return
-    program = f"import os; os.sched_setaffinity(0, {{{_CORE}}})\nwhile True: pass"
-    hogs = [subprocess.Popen([sys.executable, "-c", program]) for _ in range(3)]
+    """Programs that are busy meanwhile; on the core that a starved client has, and no other."""
+    pinned = f"os.sched_setaffinity(0, {{{_CORE}}})" if scene.starved else ""
+    count = 3 if scene.starved else 4 * len(os.sched_getaffinity(0)) if scene.crowded else 0
+    program = f"import os; {pinned}\nwhile True: pass"
+    hogs = [subprocess.Popen([sys.executable, "-c", program]) for _ in range(count)]
     try:
         yield
     finally:

@@ -27,7 +27,7 @@ from tgi_bench.analysis.run import Run
 from tgi_bench.cli.run_view import load
 
 _CORE = min(os.sched_getaffinity(0))
-TOGETHER = 4
+TOGETHER = 6
 """Loads at once: each is idle most of its time."""
 LOAD: dict[str, object] = {
     "concurrency": 4,

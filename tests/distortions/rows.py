@@ -256,7 +256,7 @@ FALSE_ALARMS = (
         ("ttft_p50", TTFT_MS),
     ),
 )
-"""What comes out INVALID now and then although nothing is wrong: shown in the table, and of no test."""
+"""INVALID now and then although nothing is wrong: shown in the table, and of no test."""
 
 CLEAN = (
     Clean(_scene("closed, completions", Script())),

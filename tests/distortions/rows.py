@@ -12,6 +12,8 @@ from tests.distortions.script import Pace, Script
 
 TOKENIZER = str(Path(__file__).parent / "words.json")
 """A word is a token, as the scripted server counts."""
+QUESTIONS = str(Path(__file__).parent / "questions.jsonl")
+"""Four prompts, which a load of some seconds goes through again and again."""
 TTFT_MS, TPOT_MS = 30.0, 8.0
 """Of an honest script."""
 
@@ -113,6 +115,16 @@ DISTORTIONS = (
             {"workload": {"prompt_tokens": 200, "output_tokens": 16}},
         ),
         "prompts were not cached",
+        "load.workload",
+        _TTFT,
+    ),
+    Distortion(
+        _scene(
+            "a prefix cache that says nothing, under a short file",
+            Script(cached=0.8),
+            {"workload": {"file": QUESTIONS}},
+        ),
+        "texts were sent once",
         "load.workload",
         _TTFT,
     ),

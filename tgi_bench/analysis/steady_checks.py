@@ -67,14 +67,17 @@ def _tokens(row: LoadRow) -> Seen | None:
     turns = trial.workload.turns
     if not closed_loop(trial) or (turns is not None and turns.think_ns > 0):
         return None
-    rate, e2e = stage.output_tokens_per_s, stage.e2e
+    rate, unit, e2e = stage.output_tokens_per_s, "tokens", stage.e2e
+    if stage.event_gap is None:
+        # All tokens of an answer arrive at once: whole rounds fall into one block or another.
+        rate, unit = stage.requests_per_s, "answers"
     width = None if rate is None else rate.half_width
     span_ns = stage.window.end_ns - stage.window.begin_ns
     if rate is None or width is None or e2e is None:
         return None
     if span_ns < LEAST_ANSWERS_LONG * e2e.p50.value:
         return None
-    text = f"{rate.value:.4g} tokens/s within {width:.1%}"
+    text = f"{rate.value:.4g} {unit}/s within {width:.1%}"
     return Seen(width > MOST_TOKENS_WIDTH, width, text)
 
 

@@ -168,19 +168,38 @@ def test_itl_is_not_invented_from_a_sum() -> None:
     trial = replace(CLOSED, slos=slos)
     untold = summarise_stage(trial, STAGE, in_events_of([1, 3, 4, 4, 4, 4], told=False))
     assert untold.itl is None
-    assert untold.itl_unmeasurable == pytest.approx(20 / 6)
+    assert untold.unmeasurable == pytest.approx({"itl": 20 / 6, "tpot": 20 / 6})
     assert untold.event_gap is not None
     assert (untold.event_gap.count, untold.event_gap.mean.value) == (150, 20 * MS)
-    assert untold.tpot is not None
-    assert untold.tpot.mean.value == pytest.approx(100 * MS / 19)
-    assert [met for _, met in untold.slos_met] == [None, True, True]
+    assert untold.tpot is None
+    assert [met for _, met in untold.slos_met] == [None, None, True]
     assert untold.slos_met[0] == (None, None)
     assert untold.goodput_per_s is None
     told = summarise_stage(trial, STAGE, in_events_of([1, 4, 4, 4, 4, 3], told=True))
-    assert told.itl_unmeasurable is None
+    assert told.unmeasurable == {}
     assert told.itl is not None
     assert told.slos_met[0][1] is True
     assert told.goodput_per_s is not None
+
+
+@pytest.mark.parametrize(
+    ("tokens", "told", "measurable"),
+    [
+        ([1] * 31, False, True),
+        ([1] * 30 + [2], False, True),  # the end's own token, without text
+        ([4] + [1] * 28, False, False),
+        ([4] + [1] * 28, True, True),
+        ([4] + [1] * 60, False, True),  # off by less than 5 %
+    ],
+)
+def test_tpot_of_a_first_event_of_nobody_knows_how_many_tokens(
+    tokens: list[int], told: bool, measurable: bool
+) -> None:
+    """As the client has them: what is more than the events is given to the last of them."""
+    given = tokens if told else [*[1] * (len(tokens) - 1), sum(tokens) - len(tokens) + 1]
+    found = summarise_stage(CLOSED, STAGE, in_events_of(given, told))
+    assert (found.tpot is not None) is measurable
+    assert ("tpot" in found.unmeasurable) is not measurable
 
 
 @pytest.mark.parametrize(("merged", "measurable"), [(0, True), (1, True), (2, False)])

@@ -181,15 +181,15 @@ def outcomes(**counts: int) -> Callable[[StageSummary], StageSummary]:
 
 def test_an_slo_of_an_itl_that_cannot_be_measured() -> None:
     asked = replace(CLOSED, slos=(Slo("itl_p99", 50 * MS),))
-    stage = replace(BASE, itl=None, itl_unmeasurable=3.35, slos_met=((None, None),))
+    stage = replace(BASE, itl=None, unmeasurable={"itl": 3.35}, slos_met=((None, None),))
     found = check("percentiles that decide", (load(stage, asked),))
     assert found.status is CheckStatus.FAILED
     assert "itl_p99 is not measurable: 3.35 tokens an event" in found.finding
-    assert "event_gap or tpot" in found.remedy
+    assert "event_gap or e2e" in found.remedy
     until = replace(CLOSED, extent=replace(CLOSED.extent, until=Until("itl_p50", 0.02)))
     found = check("until their interval was narrow", (load(stage, until),))
     assert "itl_p50 is not measurable" in found.finding
-    assert "event_gap or tpot" in found.remedy
+    assert "event_gap or e2e" in found.remedy
     gaps = replace(CLOSED, slos=(Slo("event_gap_p50", 500 * MS),))
     assert check("percentiles that decide", (load(stage, gaps),)).passed
 

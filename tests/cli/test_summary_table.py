@@ -83,7 +83,7 @@ def test_a_load_without_figures_has_a_row() -> None:
 def test_an_itl_that_cannot_be_measured_says_why() -> None:
     run = load_run()
     load = run.loads[0]
-    stage = replace(load.stages[0], itl=None, itl_unmeasurable=3.35)
+    stage = replace(load.stages[0], itl=None, unmeasurable={"itl": 3.35})
     shown_run = replace(run, loads=(replace(load, stages=(stage,)),))
     (row,) = [line for line in shown(200, shown_run).splitlines() if "concurrency 1 " in line]
     assert "not measurable: 3.35 tokens an event" in row

@@ -338,7 +338,7 @@ def test_an_itl_that_cannot_be_measured_says_why() -> None:
     spread = replace(
         stage(asked, 1, 50, 30),
         itl=None,
-        itl_unmeasurable=3.35,
+        unmeasurable={"itl": 3.35},
         goodput_per_s=None,
         slos_met=((None, None), (45.0 * MS, True)),
     )
@@ -355,7 +355,7 @@ def test_an_itl_that_cannot_be_measured_says_why() -> None:
     assert ["1", why, "45.00 ms, met"] in rows
     assert any(why in row for row in rows if row[0] == "1" and "concurrency 1" in row)
     (found,) = json.loads(as_json(run))["loads"][0]["stages"]
-    assert found["itl_unmeasurable_tokens_per_event"] == 3.35
+    assert found["unmeasurable_tokens_per_event"] == {"itl": 3.35}
     assert found["latency"]["itl"] is None
     cells = {row["metric"]: row for row in csv.DictReader(io.StringIO(loads_csv(run)))}
     assert cells["itl"]["unmeasurable_tokens_per_event"] == "3.35"

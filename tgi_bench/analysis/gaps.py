@@ -13,6 +13,7 @@ from tgi_bench.analysis.load_metrics import GAPS, OF_REQUEST, PER_MILLE
 from tgi_bench.load_observation import RequestObservation
 
 MOST_SPREAD = 0.01
+MOST_OFF = 0.05
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -42,20 +43,26 @@ def samples_of(metric: str, requests: Sequence[RequestObservation]) -> Samples:
     )
 
 
-def tokens_an_event(requests: Sequence[RequestObservation]) -> float | None:
-    """Mean tokens of an event, where ITL cannot be measured for that; None where it can.
+def tokens_an_event(metric: str, requests: Sequence[RequestObservation]) -> float | None:
+    """Mean tokens of an event, where the metric cannot be measured for that; None where it can.
 
-    It cannot where more than MOST_SPREAD of all events carry several tokens, and how many is not
-    what the server said of them: an even share of the gap before them would be an invented ITL.
+    Only where how many tokens each event carries is not what the server said of them. An ITL cannot
+    where more than MOST_SPREAD of all events carry several: an even share of the gap before them
+    would be invented. A TPOT cannot where so many tokens are in nobody knows which events that it
+    would be off by more than MOST_OFF if all of them had come with the first, before its time.
     """
-    spread = sum(
-        1 for seen in requests if not seen.tokens_told for count in seen.event_tokens if count > 1
-    )
-    if not spread:
+    untold = [seen for seen in requests if not seen.tokens_told and len(seen.event_tokens) > 1]
+    if metric == "itl":
+        spread = sum(1 for seen in untold for count in seen.event_tokens if count > 1)
+        unknown = spread > MOST_SPREAD * sum(len(seen.event_tokens) for seen in requests)
+    else:
+        # One more than events is the end's, which has no text.
+        more = sum(max(0, seen.output_tokens - len(seen.event_tokens) - 1) for seen in untold)
+        later = sum(seen.output_tokens - 1 for seen in requests if len(seen.event_tokens) > 1)
+        unknown = metric == "tpot" and more > MOST_OFF * later
+    if not unknown:
         return None
     events = sum(len(seen.event_tokens) for seen in requests)
-    if spread <= MOST_SPREAD * events:
-        return None
     return sum(seen.output_tokens for seen in requests) / events
 
 

@@ -61,7 +61,9 @@ LOAD_DEFINITIONS: tuple[tuple[str, str], ...] = (
         "TPOT",
         "(last token's arrival - first token's) / (tokens - those of the first event), one value a "
         "request: tokens that came with the first took no time after it; undefined where all "
-        "tokens came in one event",
+        "tokens came in one event. Not measurable where the server says only the sum of an "
+        "answer's tokens and it would be off by more than 5 % if those of nobody knows which "
+        "events had come with the first",
     ),
     ("E2E", "end of the answer - intended send time"),
     (

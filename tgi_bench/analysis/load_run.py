@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tgi_bench.load_observation import ClientFacts, LoadStage, RequestOutcome
@@ -200,8 +201,8 @@ class StageSummary:
     slos_met: of each SLO of the trial in order, what was found and whether it was met; None where
         undefined.
     reopening: None where every request found a connection open.
-    itl_unmeasurable: mean tokens of an event where these are too many for an ITL, which is then
-        None; None where it can be measured.
+    unmeasurable: metric -> mean tokens of an event, where nobody tells which events these are and
+        itl, or tpot, is None for it.
     lag_moves: the figure that send lag is the largest share of; None where none was sent.
     cached: None where it was not looked at.
     """
@@ -235,7 +236,7 @@ class StageSummary:
     slos_met: tuple[tuple[float | None, bool | None], ...]
     scheduled_per_s: float | None = None
     reopening: Reopening | None = None
-    itl_unmeasurable: float | None = None
+    unmeasurable: Mapping[str, float] = field(default_factory=dict)
     steadiness: Steadiness = Steadiness()
     lag_moves: Moved | None = None
     cached: CachedTokens | None = None

@@ -70,7 +70,7 @@ def met_each(trial: LoadTrial, answered: Sequence[RequestObservation]) -> NDArra
     A single-valued metric's own value is compared whatever the statistic; of itl and event_gap
     the request's own statistic. A request without a second token meets those and tpot; one
     without any token does not meet ttft. None without SLOs, and where the answers were not
-    streamed and an SLO is on what only a stream has, or on an ITL that cannot be measured.
+    streamed and an SLO is on what only a stream has, or on what cannot be measured.
     """
     if not trial.slos:
         return None
@@ -81,7 +81,7 @@ def met_each(trial: LoadTrial, answered: Sequence[RequestObservation]) -> NDArra
         metric, statistic = split_metric(slo.metric)
         if metric in STREAMED and not trial.stream:
             return None
-        if metric == "itl" and tokens_an_event(answered) is not None:
+        if tokens_an_event(metric, answered) is not None:
             return None
         met &= _met(metric, statistic, slo.limit, answered)
     return met

@@ -60,10 +60,9 @@ def summarise_stage(trial: LoadTrial, stage: LoadStage, requests: Requests) -> S
     measured = [seen for seen in requests if seen.part is LoadPart.MEASURED]
     inside = [seen for seen in measured if in_window(seen.intended_ns, window)]
     answered = [seen for seen in inside if seen.outcome is RequestOutcome.OK]
-    unmeasurable = tokens_an_event(answered) if trial.stream else None
     figures = _figures(trial, inside, answered)
-    if unmeasurable is not None:
-        figures["itl"] = None
+    unmeasurable = _unmeasurable(answered) if trial.stream else {}
+    figures |= dict.fromkeys(unmeasurable)
     rates = throughput(trial, window, requests)
     failed = [seen for seen in measured if seen.outcome is not RequestOutcome.OK]
     whole = [seen for seen in measured if seen.outcome is RequestOutcome.OK]
@@ -99,7 +98,7 @@ def summarise_stage(trial: LoadTrial, stage: LoadStage, requests: Requests) -> S
         slos_met=check_slos(trial.slos, figures, len(answered) / len(inside) if inside else None),
         scheduled_per_s=None if closed_loop(trial) else _scheduled_per_s(window, requests),
         reopening=reopening(answered, trial.stream),
-        itl_unmeasurable=unmeasurable,
+        unmeasurable=unmeasurable,
         steadiness=steadiness(window, answered, requests),
         lag_moves=moved_by_lag(answered, trial.stream),
     )
@@ -119,6 +118,11 @@ def _figures(
             of = _with_a_time(trial, inside) if metric == "send_lag" else answered
             figures[metric] = load_distribution(samples_of(metric, of))
     return figures
+
+
+def _unmeasurable(answered: Requests) -> dict[str, float]:
+    found = {metric: tokens_an_event(metric, answered) for metric in STREAMED}
+    return {metric: tokens for metric, tokens in found.items() if tokens is not None}
 
 
 def _with_a_time(trial: LoadTrial, inside: Requests) -> Requests:

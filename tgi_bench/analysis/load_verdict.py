@@ -39,8 +39,8 @@ _REFUSED = (
     "lower load.concurrency, or let the server take more at once (TGI: --max-concurrent-requests): "
     "it refused, and a closed loop waits before it asks again"
 )
-ITL_REMEDY = (
-    "decide by event_gap or tpot instead of itl, or have the server send an event for each token "
+UNTOLD_REMEDY = (
+    "decide by event_gap or e2e instead, or have the server send an event for each token "
     "(vLLM: --stream-interval 1)"
 )
 _IN_FLIGHT = "raise load.max_in_flight, at which requests were dropped, or lower load.rate"
@@ -182,9 +182,9 @@ def _samples(row: LoadRow) -> Seen | None:
     answers = stage.e2e.requests if stage.e2e is not None else 0
     for name in deciding:
         metric, statistic = split_metric(name)
-        if metric == "itl" and stage.itl_unmeasurable is not None:
-            text = f"{name} is not measurable: {stage.itl_unmeasurable:.3g} tokens an event"
-            return Seen(True, math.inf, text, ITL_REMEDY)
+        if (tokens := stage.unmeasurable.get(metric)) is not None:
+            text = f"{name} is not measurable: {tokens:.3g} tokens an event"
+            return Seen(True, math.inf, text, UNTOLD_REMEDY)
         least, figure = LEAST_SAMPLES.get(statistic, 1), distribution_of(stage, metric)
         count = figure.requests if figure is not None else 0
         if count < least:
@@ -209,8 +209,8 @@ def _until(row: LoadRow) -> Seen | None:
     if until is None:
         return None
     figure = figure_of(row.stage, until.metric)
-    if split_metric(until.metric)[0] == "itl" and row.stage.itl_unmeasurable is not None:
-        return Seen(True, math.inf, f"{until.metric} is not measurable", ITL_REMEDY)
+    if split_metric(until.metric)[0] in row.stage.unmeasurable:
+        return Seen(True, math.inf, f"{until.metric} is not measurable", UNTOLD_REMEDY)
     if figure is None or figure.low is None or figure.high is None or figure.value <= 0:
         return Seen(True, math.inf, f"{until.metric} has no interval")
     off = max(figure.high - figure.value, figure.value - figure.low) / figure.value

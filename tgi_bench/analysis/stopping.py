@@ -27,7 +27,7 @@ def narrow_enough(until: Until, trial: LoadTrial, requests: Sequence[RequestObse
 
     requests: all that ended so far; the measured ones that ended well are looked at. False with
     fewer of them than LEAST_REQUESTS or than the percentile needs, where it has no interval (`max`
-    never has), where an ITL cannot be measured, and where the value is 0. Of many requests, evenly
+    never has), where it cannot be measured, and where the value is 0. Of many requests, evenly
     spaced ones stand for all, and their interval is narrowed by sqrt(taken / all).
     """
     metric, statistic = split_metric(until.metric)
@@ -40,7 +40,7 @@ def narrow_enough(until: Until, trial: LoadTrial, requests: Sequence[RequestObse
     ]
     if len(known) < max(LEAST_REQUESTS, LEAST_SAMPLES.get(statistic, 1)):
         return False
-    if metric == "itl" and tokens_an_event(known) is not None:
+    if tokens_an_event(metric, known) is not None:
         return False
     taken = _thinned(known, metric)
     figure = one_figure(samples_of(metric, taken), statistic, RESAMPLES)

@@ -28,7 +28,7 @@ _PROBE = Ask(
     prompt="time year people way day man thing woman life child world school state family student",
     messages=(),
     prompt_tokens=8,
-    output_tokens=4,
+    output_tokens=12,
 )
 """More words than the tokens that it may be cut to; enough tokens to be several events."""
 _NO_ROUTE = (404, 405, 501)

@@ -95,7 +95,7 @@ def _rows(run: Run, load: LoadSummary) -> tuple[tuple[str, ...], ...]:
             *_distribution_cells(found),
             *_throughput_cells(summary),
             load.cut_off(summary),
-            text(summary.itl_unmeasurable if metric == "itl" else None),
+            text(summary.unmeasurable.get(metric)),
             *ends,
         )
         for summary in load.stages
@@ -231,7 +231,7 @@ def _stage(trial: LoadTrial, summary: StageSummary) -> dict[str, Json]:
         "lengths": asdict(summary.lengths),
         "cached": None if summary.cached is None else asdict(summary.cached),
         "counted_by": list(summary.counted_by),
-        "itl_unmeasurable_tokens_per_event": summary.itl_unmeasurable,
+        "unmeasurable_tokens_per_event": dict(summary.unmeasurable),
         "drift": summary.drift,
         "steadiness": asdict(summary.steadiness),
         "prefix_suspicion": summary.prefix_suspicion,

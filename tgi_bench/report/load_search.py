@@ -89,9 +89,10 @@ def _all_met(trial: LoadTrial, stage: StageSummary) -> str:
         return "no"
     if None in found:
         unknown = [s for s, (_, met) in zip(trial.slos, stage.slos_met, strict=True) if met is None]
-        itl = all(slo.metric.startswith("itl_") for slo in unknown)
-        why = words.unmeasurable("itl", stage)
-        return f"no: ITL is {why}" if itl and why else "no: too few requests"
+        names = dict.fromkeys(slo.metric.rpartition("_")[0] for slo in unknown)
+        reasons = {name: words.unmeasurable(name, stage) for name in names}
+        told = (f"{name.upper()} is {why}" for name, why in reasons.items())
+        return f"no: {'; '.join(told)}" if all(reasons.values()) else "no: too few requests"
     behind = stage.stage.rate_per_s is not None and succeeded(stage) and not keeps_up(stage)
     return "no: answers fell behind" if behind else "no: requests failed"
 

@@ -58,9 +58,9 @@ def metrics(stage: StageSummary) -> tuple[tuple[str, LoadDistribution | None], .
 
 def unmeasurable(metric: str, stage: StageSummary) -> str:
     """Why a metric has no figure although there are answers; "" where that is not so."""
-    if metric != "itl" or stage.itl_unmeasurable is None:
+    if (tokens := stage.unmeasurable.get(metric)) is None:
         return ""
-    return f"not measurable: {stage.itl_unmeasurable:.3g} tokens an event"
+    return f"not measurable: {tokens:.3g} tokens an event"
 
 
 def milliseconds(ns: float | None) -> str:

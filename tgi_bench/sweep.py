@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tgi_bench.drive.load import run_stage
-from tgi_bench.drive.preparation import LoadTarget, Prepared, prepare
+from tgi_bench.drive.preparation import LoadTarget, prepare
+from tgi_bench.drive.prepared import Prepared
 from tgi_bench.drive.sent_texts import SentTexts
 from tgi_bench.drive.server_host import known_roots
 from tgi_bench.drive.stage_ask import Listener, Progress, StageAsk, of_search

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
 
 from tgi_bench.drive.load import run_stage
-from tgi_bench.drive.preparation import Prepared
+from tgi_bench.drive.prepared import Prepared
 from tgi_bench.drive.reading import Abilities
 from tgi_bench.drive.stage_ask import Listener, Progress, StageAsk
 from tgi_bench.load_observation import LoadPart, LoadStage, RequestObservation, RequestOutcome

@@ -20,7 +20,7 @@ from tests.drive.replayer import (
     whole,
 )
 from tgi_bench.drive.load import run_load
-from tgi_bench.drive.preparation import Prepared
+from tgi_bench.drive.prepared import Prepared
 from tgi_bench.drive.reading import Abilities
 from tgi_bench.load_observation import RequestObservation, RequestOutcome, TokenSource
 from tgi_bench.plan.load_trial import ClosedLoop, Spoken

@@ -22,7 +22,7 @@ from tgi_bench.plan.request_spec import RequestSpec
 from tgi_bench.plan.workload import requests
 
 if TYPE_CHECKING:
-    from tgi_bench.drive.preparation import Prepared
+    from tgi_bench.drive.prepared import Prepared
 
 _MOST_PAIRS = 3
 _MOST_TOKENS = 32

@@ -19,7 +19,7 @@ from tgi_bench.load_observation import RequestOutcome
 from tgi_bench.plan.load_trial import Spoken
 
 if TYPE_CHECKING:
-    from tgi_bench.drive.preparation import Prepared
+    from tgi_bench.drive.prepared import Prepared
 
 _READ_BYTES = 1 << 15
 _MOST_BYTES = 1 << 20

@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 
 from tgi_bench.drive import worker_messages as w
 from tgi_bench.drive.load_stage import Stage, shares
-from tgi_bench.drive.preparation import LoadTarget, Prepared, prepare
+from tgi_bench.drive.preparation import LoadTarget, prepare
+from tgi_bench.drive.prepared import Prepared
 from tgi_bench.drive.said import OVERLOAD
 from tgi_bench.drive.server_host import HostWatch
 from tgi_bench.drive.stage_ask import Listener, StageAsk

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 from tgi_bench.drive.dialects import AskOptions, body_bytes
+from tgi_bench.drive.prepared import Prepared
 from tgi_bench.drive.quick_acknowledgement import require_quick_acknowledgements
 from tgi_bench.drive.reading import Abilities, Ask
-from tgi_bench.drive.sent_texts import SentTexts
-from tgi_bench.load_observation import CacheCounters, StageConditions
+from tgi_bench.load_observation import StageConditions
 from tgi_bench.plan.load_trial import LoadTrial
 from tgi_bench.plan.plan import ANY_MODEL
-
-if TYPE_CHECKING:
-    from tgi_bench.plan.corpus import Corpus
-    from tgi_bench.plan.request_spec import RequestSpec
-
-Details = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,35 +27,6 @@ class LoadTarget:
     model: str
     headers: tuple[tuple[str, str], ...] = ()
     verify_tls: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """One trial, ready to be sent as often as it must be.
-
-    count_tokens: of a text, by a tokenizer file; None where there is none. fitted: a request's
-    text with exactly as many tokens as it asks for, as far as it can be known. details: what was
-    found.
-    conditions: what is known of the server before its first answer, for a stage's record.
-    run_id: "" where it is none's. cache_counted: asks the server's /metrics; None where they
-    are not to be asked. texts: that the server was sent.
-    """
-
-    trial: LoadTrial
-    url: str
-    host: str
-    base_path: str
-    headers: tuple[tuple[str, str], ...]
-    verify_tls: bool
-    abilities: Abilities
-    corpus: Corpus | None
-    count_tokens: Callable[[str], int] | None
-    fitted: Callable[[RequestSpec], str]
-    details: Details
-    conditions: StageConditions = field(default_factory=StageConditions)
-    run_id: str = ""
-    cache_counted: Callable[[], CacheCounters | None] | None = None
-    texts: SentTexts = field(default_factory=SentTexts)
 
 
 def prepare(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tgi_bench.drive.dialects import AskOptions, request_bytes
-from tgi_bench.drive.preparation import Prepared
+from tgi_bench.drive.prepared import Prepared
 from tgi_bench.drive.reading import Ask
 from tgi_bench.plan.load_trial import Spoken
 from tgi_bench.plan.request_spec import RequestSpec

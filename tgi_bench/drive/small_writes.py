@@ -22,7 +22,7 @@ from tgi_bench.plan.distinct_text import DistinctTexts
 from tgi_bench.plan.draws import text_seed
 
 if TYPE_CHECKING:
-    from tgi_bench.drive.preparation import Prepared
+    from tgi_bench.drive.prepared import Prepared
 
 _PAIRS = 3
 _WORDS = 12

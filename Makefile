@@ -37,8 +37,8 @@ types: $(VENV)/.dev
 	@$(BIN)/mypy
 
 unit: $(VENV)/.dev
-	@echo "== pytest"
-	@$(BIN)/pytest
+	@echo "== pytest, two at once; tests of containers, and of distortions, one after another"
+	@$(BIN)/pytest -n 2 --dist loadgroup
 
 bench: $(VENV)/.dev ## Measure our own figures: goal, measured, met or missed
 	@$(BIN)/python -m tests.bench

@@ -15,6 +15,13 @@ from tgi_bench.errors import LaunchError
 from tgi_bench.launch.docker_engine import engine
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """One engine and one image serve them all: two at once would each build and end the other's."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group("docker"))
+
+
 @pytest.fixture(scope="session")
 def client() -> Iterator[docker.DockerClient]:
     """The engine that DOCKER_HOST names."""

@@ -11,7 +11,7 @@ from tests.analysis.test_load_verdict import BASE, load
 from tgi_bench.analysis.answer_checks import FIRST_TOLD
 from tgi_bench.analysis.held_answers import HELD, alone_ns, earlier_ns, later_ns
 from tgi_bench.analysis.load_rows import load_rows
-from tgi_bench.analysis.load_run import Figure, StageSummary
+from tgi_bench.analysis.load_run import Figure, LoadDistribution, StageSummary
 from tgi_bench.analysis.rules import CheckStatus, apply
 from tgi_bench.load_observation import ControlPair, StageConditions
 
@@ -25,13 +25,19 @@ def held(events: int, later_ms: int = 0) -> ControlPair:
     return replace(HONEST, first_ns=first_ns, last_ns=max(first_ns, HONEST.last_ns))
 
 
-def stage(tpot_ms: float | None, *pairs: ControlPair) -> StageSummary:
-    found = replace(BASE.stage, conditions=StageConditions(control=pairs))
-    if tpot_ms is None:
-        return replace(BASE, stage=found, tpot=None)
+def p50(ns: float) -> LoadDistribution:
     assert BASE.tpot is not None
-    tpot = replace(BASE.tpot, p50=Figure(tpot_ms * MS, None, None))
-    return replace(BASE, stage=found, tpot=tpot)
+    return replace(BASE.tpot, p50=Figure(ns, None, None))
+
+
+def stage(tpot_ms: float | None, *pairs: ControlPair) -> StageSummary:
+    """Its answers take as long as alone, to the first token and to the end."""
+    found = replace(BASE.stage, conditions=StageConditions(control=pairs))
+    alike = replace(BASE, stage=found, tpot=None if tpot_ms is None else p50(tpot_ms * MS))
+    if not pairs:
+        return alike
+    ttft, e2e = max(pair.first_ns for pair in pairs), max(pair.e2e_ns for pair in pairs)
+    return replace(alike, service_ttft=p50(ttft), e2e=p50(e2e))
 
 
 def test_a_token_alone_is_that_of_the_fastest_pairs() -> None:
@@ -72,6 +78,18 @@ def test_held_back(tpot_ms: float | None, pairs: tuple[ControlPair, ...], bad: b
     assert found.status is (CheckStatus.FAILED if bad else CheckStatus.PASSED), found.finding
     assert ("server.url" in found.remedy) is bad
     assert "8 ms" in found.finding or "an answer of one" in found.finding
+
+
+def test_control_requests_that_took_longer_than_the_load_s_tell_nothing() -> None:
+    """32 tokens alone in 1.5 s, and each request of the load in 257 ms: another program ran."""
+    slow = replace(HONEST, e2e_ns=1500 * MS, last_ns=1499 * MS)
+    for one in (
+        replace(stage(0.3, slow), e2e=p50(257 * MS)),
+        replace(stage(8.0, held(24), held(24)), service_ttft=p50(31 * MS)),
+    ):
+        assert apply(HELD, load_rows((load(one),))).status is CheckStatus.NOT_CHECKED
+    fast = ControlPair(MS, MS, TOKENS, MS, 4 * MS, 4 * MS)  # 3 ms in all are chance
+    assert apply(HELD, load_rows((load(stage(0.0, fast)),))).status is CheckStatus.PASSED
 
 
 def test_nothing_to_compare() -> None:

@@ -16,6 +16,9 @@ MOST_LATER = 0.10
 may a first token come."""
 MOST_LATER_OF_ONE = 0.50
 """The same where there was but one pair."""
+LEAST_UNDER_LOAD = 0.75
+"""Of what was seen alone: an answer, or a first token, that takes less under load says that the
+control requests were disturbed."""
 MOST_LATER_NS = MOST_EARLIER_NS = 4_000_000
 """What is less a busy machine makes."""
 MOST_EARLIER = 0.5
@@ -69,7 +72,7 @@ def too_early(pairs: tuple[ControlPair, ...]) -> str:
 def _held(row: LoadRow) -> Seen | None:
     pairs, tpot = row.stage.stage.conditions.control, row.stage.tpot
     each_ns = alone_ns(pairs)
-    if each_ns is None or not row.load.trial.stream:
+    if each_ns is None or not row.load.trial.stream or _disturbed(row, pairs):
         return None
     tokens, later = max(pair.tokens for pair in pairs), later_ns(pairs)
     limit = MOST_LATER if len(pairs) > 1 else MOST_LATER_OF_ONE
@@ -85,13 +88,27 @@ def _held(row: LoadRow) -> Seen | None:
         return Seen(False, 0.0, text)
     of_alone = tpot.p50.value / each_ns
     text += f", under load {time_text(tpot.p50.value)} (TPOT p50)"
-    return Seen(of_alone < LEAST_OF_ALONE, 1 - of_alone, text)
+    missed_ns = (each_ns - tpot.p50.value) * (tokens - 1)
+    bad = of_alone < LEAST_OF_ALONE and missed_ns > MOST_LATER_NS
+    return Seen(bad, 1 - of_alone, text)
+
+
+def _disturbed(row: LoadRow, pairs: tuple[ControlPair, ...]) -> bool:
+    """Whether the load's answers were faster than those of the control requests, which were alone
+    and no longer."""
+    e2e, ttft = row.stage.e2e, row.stage.service_ttft
+    alone = (min(p.e2e_ns for p in pairs), min(p.first_ns for p in pairs))
+    return any(
+        found is not None and found.p50.value < LEAST_UNDER_LOAD * least
+        for found, least in zip((e2e, ttft), alone, strict=True)
+    )
 
 
 HELD = Rule(
     "answers come as they are made",
     _held,
-    "nothing was streamed, answers are too short, or requests before the load were not answered",
+    "nothing was streamed, answers are too short, or requests before the load were not answered, "
+    "or took longer than those of the load",
     "turn off response buffering in the proxy before the server, or name the server's own address "
     "in server.url: answers are held back, so that TTFT is too late and ITL too short",
 )

@@ -40,9 +40,9 @@ def control_pairs(prepared: Prepared) -> tuple[ControlPair, ...]:
     """At most three, as long as the load's median request, its answer cut at 32 tokens, each with
     a text and a connection of its own.
 
-    They end by a twentieth of the load's planned time (at least 1 s, at most 3), but for the
-    first one. () where nothing is streamed, answers are shorter than LEAST_TOKENS, or the server
-    refuses, or needs more than 10 s.
+    Which of a pair is sent first changes from pair to pair. They end by a twentieth of the load's
+    planned time (at least 1 s, at most 3), but for the first one. () where nothing is streamed,
+    answers are shorter than LEAST_TOKENS, or the server refuses, or needs more than 10 s.
     """
     if not prepared.trial.stream:
         return ()
@@ -61,8 +61,15 @@ def control_pairs(prepared: Prepared) -> tuple[ControlPair, ...]:
             break
         deadline = began + (most_s if found else _MOST_FIRST_S)
         try:
-            one = _answer(prepared, _text(prepared, specs, 2 * len(found)), 1, deadline)
-            more = _answer(prepared, _text(prepared, specs, 2 * len(found) + 1), tokens, deadline)
+            # The first of two wakes what slept: each kind is first in turn.
+            asked_for = (tokens, 1) if len(found) % 2 else (1, tokens)
+            answers = {
+                wanted: _answer(
+                    prepared, _text(prepared, specs, 2 * len(found) + i), wanted, deadline
+                )
+                for i, wanted in enumerate(asked_for)
+            }
+            one, more = answers[1], answers[tokens]
         except (OSError, FramingError, NoControlError):
             break  # the load will say what is wrong with the server
         if more.tokens < LEAST_TOKENS:

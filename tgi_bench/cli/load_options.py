@@ -110,7 +110,12 @@ _OPTIONS = (
     ),
     click.option("--duration", metavar="TIME", help="Measured time: 30s by default."),
     click.option("--requests", metavar="N", help="Measured requests."),
-    click.option("--warmup", metavar="SPAN", help="Left out before it: 10s, or 100 requests."),
+    click.option(
+        "--warmup",
+        metavar="SPAN",
+        help="Left out before it: 10s, or 100 requests; 5s by default, of a number of requests a "
+        "tenth and at least one for each in flight.",
+    ),
     click.option("--cooldown", metavar="SPAN", help="Left out after it, the same way."),
     click.option(
         "--until",

@@ -37,8 +37,9 @@ types: $(VENV)/.dev
 	@$(BIN)/mypy
 
 unit: $(VENV)/.dev
-	@echo "== pytest, two at once; tests of containers, and of distortions, one after another"
-	@$(BIN)/pytest -n 2 --dist loadgroup
+	@echo "== pytest: what measures, alone; then two at once, of containers one after another"
+	@$(BIN)/pytest tests/distortions
+	@$(BIN)/pytest -n 2 --dist loadgroup --ignore tests/distortions
 
 bench: $(VENV)/.dev ## Measure our own figures: goal, measured, met or missed
 	@$(BIN)/python -m tests.bench

@@ -17,8 +17,10 @@ from tgi_bench.launch.owner import DOMAIN_MARK
 settings.register_profile("tgi-bench", deadline=None, derandomize=True)
 settings.load_profile("tgi-bench")
 
-# Whoever starts the tests in the background has them ignore SIGINT, and what they start too.
+# Whoever starts the tests in the background has them ignore SIGINT, nohup SIGHUP, and what they
+# start too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # Sweeps end what killed ones left: not of tests that run beside these, nor of anybody else.
 os.environ[DOMAIN_MARK] = uuid.uuid4().hex[:12]

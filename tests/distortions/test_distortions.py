@@ -15,11 +15,13 @@ import pytest
 from tests.distortions.client import Judged, Scene, groups, judged
 from tests.distortions.rows import CLEAN, DISTORTIONS, Clean, Distortion
 from tgi_bench.analysis.client_checks import client_checks
+from tgi_bench.analysis.rules import Check
 
-pytestmark = pytest.mark.xdist_group("distortions")
 OF_MACHINE = frozenset(
     (*(check.name for check in client_checks((), ())), "other programs left the server its CPU")
 )
+MOST_AGAIN = 3
+"""Times that a load which another program may have disturbed is sent once more, alone."""
 MOST_OFF = 0.10
 """A figure of a clean load, from what the server did."""
 
@@ -41,10 +43,16 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> Judge:
 
 
 @pytest.mark.parametrize("row", DISTORTIONS, ids=lambda row: row.scene.name)
-def test_a_distortion_is_invalid_for_its_own_reason(row: Distortion, judge: Judge) -> None:
+def test_a_distortion_is_invalid_for_its_own_reason(
+    row: Distortion, judge: Judge, tmp_path: Path
+) -> None:
+    def of_its_own(one: Judged) -> list[Check]:
+        return [check for check in one.failed if check.name.startswith(row.check)]
+
     one = judge(row.scene, [row.scene for row in DISTORTIONS])
     assert one.code == 3, one.said
-    own = [check for check in one.failed if check.name.startswith(row.check)]
+    one = _again(one, lambda one: bool(of_its_own(one)), tmp_path)
+    own = of_its_own(one)
     assert own, [(check.name, check.finding) for check in one.failed]
     assert row.key in own[0].remedy
 
@@ -52,8 +60,7 @@ def test_a_distortion_is_invalid_for_its_own_reason(row: Distortion, judge: Judg
 @pytest.mark.parametrize("row", CLEAN, ids=lambda row: row.scene.name)
 def test_a_clean_load_is_not_invalid(row: Clean, judge: Judge, tmp_path: Path) -> None:
     one = judge(row.scene, [row.scene for row in CLEAN])
-    if one.failed:  # a busy machine: once more, with no other load of ours beside it
-        (one,) = judged([row.scene], tmp_path)
+    one = _again(one, lambda one: not one.failed, tmp_path)
     of_server = [(c.name, c.finding) for c in one.failed if c.name not in OF_MACHINE]
     assert of_server == [] or one.failed[0].name in OF_MACHINE, of_server
     assert one.code == (3 if one.failed else 0), one.said
@@ -62,6 +69,14 @@ def test_a_clean_load_is_not_invalid(row: Clean, judge: Judge, tmp_path: Path) -
         value_ms = one.value_ms(name)
         assert value_ms is not None
         assert one.failed or abs(value_ms / right_ms - 1) <= MOST_OFF
+
+
+def _again(one: Judged, good: Callable[[Judged], bool], folder: Path) -> Judged:
+    for attempt in range(MOST_AGAIN):
+        if good(one):
+            break
+        (one,) = judged([one.scene], folder / str(attempt))
+    return one
 
 
 def test_names_stand_once() -> None:

@@ -69,6 +69,16 @@ def test_a_silence_is_of_all_that_stream() -> None:
     assert alone.count == 0
 
 
+def test_a_request_that_several_silences_hold_up_counts_once() -> None:
+    """Three standstills of a second in both of two answers; the third one, not answered, is of no
+    figure."""
+    gaps = ([20 * MS] * 10 + [1020 * MS]) * 3 + [20 * MS] * 10
+    seen = [request(k, Timing(k * MS, 50 * MS, gaps)) for k in range(3)]
+    found = steadiness(WINDOW, seen[:2], seen).silences
+    assert found is not None
+    assert (found.count, found.held) == (3, 2)
+
+
 def test_a_prefill_between_decode_steps_is_no_standstill() -> None:
     """A third request's first token ends the silence, and others waited as long for theirs."""
     gaps = [20 * MS] * 49 + [1020 * MS] + [20 * MS] * 49

@@ -152,7 +152,7 @@ class Silences:
     not their last. Only those longer than limit_ns; one that a first token ended may be a
     prefill's, whose limit is higher.
 
-    held: requests that they held up, summed over silences.
+    held: answered requests that one or more of them held up.
     """
 
     count: int

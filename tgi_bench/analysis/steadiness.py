@@ -111,7 +111,7 @@ def _silences(window: Window, answered: Requests, requests: Requests) -> Silence
         count=len(lengths),
         longest_ns=int(lengths.max(initial=0)),
         total_ns=int(lengths.sum()),
-        held=int(held[silent].sum()),
+        held=_held_up(answered, begins[silent]),
         limit_ns=limit,
     )
 
@@ -124,6 +124,13 @@ def _streaming(streamed: Requests, at_ns: Ints) -> Ints:
         ended, at_ns, side="right"
     )
     return counts
+
+
+def _held_up(answered: Requests, silent_ns: Ints) -> int:
+    """Requests within whose tokens one silence or more began; each counts once."""
+    bounds = [(seen.event_ns[0], seen.event_ns[-1]) for seen in answered if seen.event_ns]
+    firsts, lasts = np.array(bounds, dtype=np.int64).reshape(-1, 2).T
+    return int((np.searchsorted(silent_ns, firsts) < np.searchsorted(silent_ns, lasts)).sum())
 
 
 def _ended_by_a_first_token(streamed: Requests, ends_ns: Ints, gap_ns: float) -> NDArray[np.bool_]:

@@ -178,8 +178,26 @@ def test_a_search_that_was_cut_off_keeps_its_bracket() -> None:
     )
     half = replace(STREAMS, repeats=3)
     assert found_so_far(half, [*[Probe(8, True)] * 2, Probe(16, False)]) == Found(
-        8, 8, None, False, met_in=(2, 2)
+        8, 8, 16, False, met_in=(2, 2), missed_in=(1, 1)
     )
+
+
+@pytest.mark.parametrize(
+    ("tries", "value", "high"),
+    [
+        ([(1, True), (1, True), (2, True)], 2, None),
+        ([(4, False), (4, False), (2, False)], None, 2),
+        ([(1, True), (1, True), (2, True), (2, False)], 1, 2),  # a tie is not met
+    ],
+)
+def test_a_search_cut_off_between_repeats_lies_within_its_interval(
+    tries: list[tuple[float, bool]], value: float | None, high: float | None
+) -> None:
+    three = replace(RATE, start=tries[0][0], repeats=3)
+    found = found_so_far(three, [Probe(asked, met, met) for asked, met in tries])
+    assert (found.value, found.high, found.done) == (value, high, False)
+    assert found.sure_low is None or (value is not None and value >= found.sure_low)
+    assert found.sure_high is None or (high is not None and high <= found.sure_high)
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,8 @@ def _too_few(find: Find, probes: Sequence[Probe], values: Sequence[float | None]
 
 
 def found_so_far(find: Find, probes: Sequence[Probe]) -> Found:
-    """The answer of a finished search, or the bracket that a search was cut off in."""
+    """The answer of a finished search, or the bracket that a search was cut off in: there a value
+    counts by most of its tries so far, as the interval does; a tie is not met."""
     found = _bracket(find, probes)
     low, high = _sure(probes)
     return replace(
@@ -80,11 +81,11 @@ def _bracket(find: Find, probes: Sequence[Probe]) -> Found:
     outcome = next_probe(find, probes)
     if isinstance(outcome, Found):
         return outcome
-    decided = {
-        value: met
-        for value in {probe.value for probe in probes}
-        if (met := _majority(find, [p.met for p in probes if p.value == value])) is not None
-    }
+    decided = {}
+    for value in {probe.value for probe in probes}:
+        tries = [probe.met for probe in probes if probe.value == value]
+        most = _majority(find, tries)  # None where the search was cut off between its repeats
+        decided[value] = 2 * sum(tries) > len(tries) if most is None else most
     low = max((value for value, met in decided.items() if met), default=None)
     unmet = [v for v, met in decided.items() if not met and (low is None or v > low)]
     return Found(low, low, min(unmet, default=None), False)

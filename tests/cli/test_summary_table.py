@@ -94,3 +94,16 @@ def test_loads_on_a_narrow_terminal() -> None:
     assert {load.trial.deployment_id for load in load_run().loads} <= set(lines)
     sentences = ("load-find-max_rate: ", "  failed: ")  # a file keeps them on one line each
     assert max(len(line) for line in lines if not any(s in line for s in sentences)) <= 74
+
+
+def test_a_whole_step_of_a_search_that_was_cut_off_is_finished() -> None:
+    run = load_run()
+    (whole,) = [load for load in run.loads if load.trial.find is not None]
+    *_, last = whole.stages
+    torn = replace(last, stage=replace(last.stage, cut_off="the sweep was interrupted"))
+    cut = replace(whole, end=None, found=None, stages=(*whole.stages[:-1], torn))
+    output = io.StringIO()
+    print_summary(Console(file=output, width=120), replace(run, loads=(cut,)))
+    rows = [line for line in output.getvalue().splitlines() if " rate " in line or "/s " in line]
+    assert sum(" ok " in row for row in rows) == len(whole.stages) - 1, rows
+    assert sum(" not finished " in row for row in rows) == 1

@@ -155,6 +155,8 @@ def _stages(run: Run, load: LoadSummary) -> tuple[tuple[str, ...], ...]:
 
 def _stage_cells(load: LoadSummary, stage: StageSummary, outcome: str) -> tuple[str, ...]:
     ttft, itl = stage.ttft, stage.itl
+    if load.end is None and not load.cut_off(stage):
+        outcome = Outcome.OK.value  # a step of a search that goes on: the step itself is whole
     return (
         load_asked(load.trial, stage.stage),
         outcome,

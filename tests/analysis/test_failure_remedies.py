@@ -36,3 +36,10 @@ def test_failures_that_one_thing_mends_say_it_once() -> None:
     other = Failed(TrialEnd(Outcome.TIMEOUT, "no answer"), load=False, attached=False)
     assert remedies([one, one]) == remedies([one])
     assert remedies([one, other]) == f"{remedies([one])}; {remedies([other])}"
+
+
+def test_a_load_without_a_measured_request_is_mended_by_its_duration() -> None:
+    end = TrialEnd(Outcome.FAILED, "no request was sent and ended within the window")
+    remedy = remedies([Failed(end, load=True, attached=True, unmeasured=True)])
+    assert "raise load.duration" in remedy
+    assert "load.request_timeout" not in remedy

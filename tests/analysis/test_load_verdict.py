@@ -679,6 +679,17 @@ def test_a_load_that_is_not_finished() -> None:
     assert [c.finding for c in none.checks if not c.passed][1] == "no trial was run"
 
 
+def test_a_load_of_warm_up_alone_is_mended_by_its_duration() -> None:
+    end = TrialEnd(Outcome.FAILED, "no request was sent and ended within the window")
+    parts = (("warmup", 1), ("measured", 0), ("cooldown", 0))
+    warm = replace(BASE, by_part=parts, outcomes=(), requests=0, e2e=None)
+    for stage, key in ((warm, "load.duration"), (BASE, "load.request_timeout")):
+        bare = LoadSummary(CLOSED, end, (stage,), None)
+        found = judge(ONLY, Origin.SIMULATED, (record(SERVER),), (), True, loads=(bare,))
+        (bad,) = [c for c in found.checks if c.name == "no trial failed"]
+        assert key in bad.remedy
+
+
 def test_a_load_that_failed() -> None:
     died = LoadSummary(CLOSED, TrialEnd(Outcome.SHARD_DIED, "signal 9"), (), None)
     found = judge(ONLY, Origin.SIMULATED, (record(SERVER),), (), True, loads=(died,))

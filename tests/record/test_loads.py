@@ -21,6 +21,7 @@ from tgi_bench.load_observation import RequestOutcome, TokenSource
 from tgi_bench.observation import Outcome, TrialEnd
 from tgi_bench.plan.load_trial import TraceTimes
 from tgi_bench.plan.plan import Plan
+from tgi_bench.record.load_recording import LoadRecording
 from tgi_bench.record.schema import FORMAT_VERSION
 from tgi_bench.record.store import RunStore
 
@@ -297,3 +298,14 @@ def test_requests_that_were_written_survive_kill_9(tmp_path: Path) -> None:
     assert len(survived) % 2 == 0
     assert 2 * len(told) <= len(survived) <= 2 * (len(told) + 1)
     assert survived == tuple(samples.request(index) for index in range(len(survived)))
+
+
+def test_a_load_whose_requests_were_all_of_warm_up_says_so(tmp_path: Path) -> None:
+    """The first sample is of warm-up; it was sent and answered, but not within the window."""
+    with _store(tmp_path) as store:
+        recording = LoadRecording(store, LOAD, store.begin_load(LOAD), str)
+        assert recording.end() == TrialEnd(Outcome.FAILED, "no request was sent")
+        recording.record([samples.request(0)])
+        end = recording.end()
+    assert end.outcome is Outcome.FAILED
+    assert end.reason.startswith("no request was sent and ended within the window")

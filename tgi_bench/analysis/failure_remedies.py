@@ -21,11 +21,15 @@ _NO_KEY = ("API key", "HTTP 401", "HTTP 403")
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """One trial's end that is no result. attached: its server ran already, and its log with it."""
+    """One trial's end that is no result. attached: its server ran already, and its log with it.
+
+    unmeasured: of a load that sent requests, none of them in the part that is measured.
+    """
 
     end: TrialEnd
     load: bool
     attached: bool
+    unmeasured: bool = False
 
 
 def remedies(failed: Sequence[Failed]) -> str:
@@ -42,6 +46,11 @@ def _remedy(failed: Failed) -> str:
     if failed.load:
         if any(word in failed.end.reason for word in _NO_KEY):
             return _NAME_THE_KEY
+        if failed.unmeasured:
+            return (
+                "raise load.duration above what a request takes; where requests failed, read the "
+                f"reason and {log}"
+            )
         return f"read the reason and {log}; a timeout is mended by load.request_timeout"
     if failed.end.outcome is Outcome.TIMEOUT:
         return f"raise batches.step_timeout_s, or see in {log} what the server waited for"

@@ -99,6 +99,12 @@ def _ended(plan: Plan, summaries: tuple[Trials, Loads], finished: bool) -> Check
     return passed(name, f"{total} of {total}")
 
 
+def _unmeasured(load: LoadSummary) -> bool:
+    """Whether there were requests, and none of them in the part that is measured."""
+    some = any(count for stage in load.stages for _, count in stage.by_part)
+    return some and not any(stage.outcomes for stage in load.stages)
+
+
 def _failed(plan: Plan, trials: Trials, loads: Loads) -> Check:
     """Running out of memory is a result; so is a refusal for want of room."""
     fine = (Outcome.OK, Outcome.OUT_OF_MEMORY, Outcome.SKIPPED, Outcome.REFUSED)
@@ -107,6 +113,7 @@ def _failed(plan: Plan, trials: Trials, loads: Loads) -> Check:
     name = "no trial failed"
     if bad:
         of_loads = {load.trial.trial_id for load in loads}
+        unmeasured = {load.trial.trial_id for load in loads if _unmeasured(load)}
         attached = all(d.launcher is LauncherKind.ATTACH for d in plan.deployments)
         failing = tuple(
             Failing(
@@ -117,7 +124,10 @@ def _failed(plan: Plan, trials: Trials, loads: Loads) -> Check:
             )
             for of, end in bad
         )
-        how = [Failed(end, of.trial_id in of_loads, attached) for of, end in bad]
+        how = [
+            Failed(end, of.trial_id in of_loads, attached, of.trial_id in unmeasured)
+            for of, end in bad
+        ]
         finding = listed([f"{row.name} ({row.text})" for row in failing])
         return failed(name, finding, remedies(how), failing)
     if not usable(trials) and not any(_has_answers(load) for load in loads):

@@ -33,7 +33,7 @@ class LoadRecording:
     ) -> None:
         self._store, self._trial_id, self.attempt = store, trial_id, attempt
         self._redacted = redacted
-        self._measured_ok = False
+        self._measured_ok = self._sent = False
         self._reasons: dict[str, int] = {}
         self.torn = self.silent = False
 
@@ -44,6 +44,7 @@ class LoadRecording:
         for request in clean:
             if request.reason:
                 self._reasons[request.reason] = self._reasons.get(request.reason, 0) + 1
+            self._sent = self._sent or request.sent_ns is not None
             if request.outcome is RequestOutcome.OK and request.part is LoadPart.MEASURED:
                 self._measured_ok = True
         outcomes = {request.outcome for request in clean}
@@ -53,5 +54,10 @@ class LoadRecording:
         """OK where one measured request was answered."""
         if self._measured_ok:
             return TrialEnd(Outcome.OK, "")
-        most = max(self._reasons, key=lambda r: self._reasons[r], default="no request was sent")
-        return TrialEnd(Outcome.FAILED, f"no request was answered: {most}")
+        if self._reasons:
+            most = max(self._reasons, key=lambda r: self._reasons[r])
+            return TrialEnd(Outcome.FAILED, f"no request was answered: {most}")
+        none = "no request was sent"
+        if self._sent:  # in warm-up, and ended in it or after the window
+            none = f"{none} and ended within the window, which is too short for one"
+        return TrialEnd(Outcome.FAILED, none)

@@ -251,7 +251,7 @@ POISSON = replace(OPEN, arrivals=OpenLoop(10.0, (), Process.POISSON, 1.0, 0))
 CASES = [
     Case("has answers", fields(), fields(requests=0), "load.duration"),
     Case("has answers", fields(), fields(e2e=None), "load.duration"),
-    Case("concurrency", fields(concurrency=7.6), fields(concurrency=7.5), "workers idle (10%"),
+    Case("concurrency", fields(concurrency=7.6), fields(concurrency=7.5), "workers idle: "),
     Case("concurrency", refused(7.6), refused(7.5), "lower load.concurrency"),
     Case(
         "concurrency",
@@ -483,6 +483,19 @@ def test_what_waits_for_acknowledgements_is_said() -> None:
     shared = check("reads of their own", (load(control(43.9, 4.1, None, 999)(BASE), quick),))
     assert "buffering" in shared.remedy
     assert not check(name, (load(control(43.9, 4.1)(BASE), replace(CLOSED, stream=False)),)).made
+
+
+def test_loads_that_one_thing_mends_say_it_once() -> None:
+    """Their workers took 10% and 20% of a core: that is of the finding."""
+    few = fields(concurrency=7.0)(BASE)
+    loads = (load(few), load(client(worker_cpu_ns=(S, 2 * S))(few)))
+    found = check("of the asked concurrency", loads)
+    for share in ("10%", "20%"):
+        assert f"7 of 8; the busiest worker took {share} of a core" in found.finding
+    assert found.remedy.count("see what requests waited for") == 1
+    late = fields(send_lag=lag(2 * MS, 9 * MS), lag_moves=MOVED)(BASE)
+    behind = (load(late, OPEN), load(client(worker_cpu_ns=(S, 2 * S))(late), OPEN))
+    assert check("send on time", behind).remedy.count("were idle") == 1
 
 
 def test_a_closed_loop_that_was_refused_says_how_often_it_waited() -> None:

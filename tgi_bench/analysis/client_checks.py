@@ -69,7 +69,7 @@ def _send_lag(row: LoadRow) -> Seen | None:
     if others is not None:
         text += f"; other programs took {others}"
     bad = value > most and (moved is None or moved.share > MOST_MOVED)
-    return Seen(bad, value, text, late_remedy(row))
+    return Seen(bad, value, text + (workers_text(row) if bad else ""), late_remedy(row))
 
 
 def late_remedy(row: LoadRow) -> str:
@@ -87,9 +87,15 @@ def late_remedy(row: LoadRow) -> str:
             "the requests was the busy one, and more workers would wait for it too"
         )
     return (
-        f"leave fewer processes on the client's machine, or give it more cores: the load's workers "
-        f"were idle ({worker:.0%} of a core), so that more of them would be late too"
+        "leave fewer processes on the client's machine, or give it more cores: the load's workers "
+        "were idle, so that more of them would be late too"
     )
+
+
+def workers_text(row: LoadRow) -> str:
+    """What the busiest worker took, for the finding of what late_remedy mends; "" if not known."""
+    shares = cpu_shares(row)
+    return "" if shares is None else f"; the busiest worker took {shares[0]:.0%} of a core"
 
 
 def cpu_shares(row: LoadRow) -> tuple[float, float] | None:

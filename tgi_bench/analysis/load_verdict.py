@@ -7,7 +7,13 @@ from collections.abc import Sequence
 
 from tgi_bench.analysis.answer_checks import ANSWER_RULES, LENGTH_RULES
 from tgi_bench.analysis.cache_checks import CACHE_RULES
-from tgi_bench.analysis.client_checks import IDLE_CPU, client_checks, cpu_shares, late_remedy
+from tgi_bench.analysis.client_checks import (
+    IDLE_CPU,
+    client_checks,
+    cpu_shares,
+    late_remedy,
+    workers_text,
+)
 from tgi_bench.analysis.deciding import accepted, deciding
 from tgi_bench.analysis.host_checks import host_checks
 from tgi_bench.analysis.load_metrics import (
@@ -91,7 +97,8 @@ def _concurrency(row: LoadRow) -> Seen | None:
     if waits.count:  # who waits is in no flight
         text += f"; it {waits_text(waits)}"
         remedy = _REFUSED
-    return Seen(held < LEAST_CONCURRENCY * asked, -held / asked, text, remedy)
+    bad = held < LEAST_CONCURRENCY * asked
+    return Seen(bad, -held / asked, text + (workers_text(row) if bad else ""), remedy)
 
 
 def _waiting_remedy(row: LoadRow) -> str:
@@ -105,9 +112,9 @@ def _waiting_remedy(row: LoadRow) -> str:
     shares = cpu_shares(row)
     if shares is not None and max(shares) <= IDLE_CPU:
         return (
-            f"see what requests waited for, with the load's workers idle ({shares[0]:.0%} of a "
-            "core): connections that were opened again, a server that admits fewer (the report "
-            "says both), or other programs on the client's machine"
+            "see what requests waited for, with the load's workers idle: connections that were "
+            "opened again, a server that admits fewer (the report says both), or other programs "
+            "on the client's machine"
         )
     return late_remedy(row)
 
@@ -130,6 +137,7 @@ def _rate(row: LoadRow) -> Seen | None:
         if drawn > max(MOST_RATE_OFF, allowed):
             text = f"{scheduled:.4g}/s scheduled where {asked:g}/s was asked"
             return Seen(True, drawn, text, _FEW_SENDS)
+    text += workers_text(row) if off > most else ""
     return Seen(off > most, off, text, remedy)
 
 

@@ -112,6 +112,15 @@ def test_of_another_engine(planned: str, said: str, status: CheckStatus) -> None
     assert check_version([_record(planned, said, engine=Engine.VLLM)]).status is status
 
 
+def test_a_version_that_nobody_asked_for_is_not_one_that_was_not_said() -> None:
+    of_another = _record("3.3.7", "0.32.0", Identity("vllm"), assumed=True)
+    unasked = _record("", "0.32.0", engine=Engine.VLLM)
+    for record in (of_another, unasked):
+        assert check_version([record]).finding == "no version was asked for"
+    asked = check_version([_record("latest", "0.32.0", engine=Engine.VLLM)])
+    assert asked.finding.endswith("the version asked for is not three numbers")
+
+
 def test_another_engine_than_planned_has_no_version_of_it() -> None:
     assert not check_version([_record("3.3.7", "0.32.0", Identity("vllm"))]).made
 

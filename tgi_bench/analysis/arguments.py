@@ -167,7 +167,17 @@ def _letters(text: str) -> str:
 
 def check_version(deployments: Sequence[DeploymentRecord]) -> Check:
     """The version that each server reports against the planned one."""
-    return apply(VERSION, deployments)
+    return apply(replace(VERSION, unmade=_version_unmade(deployments)), deployments)
+
+
+def _version_unmade(records: Sequence[DeploymentRecord]) -> str:
+    """Why nothing can be said of any of them, whether they said their version or not."""
+    said = [r.deployment for r in records if r.facts is not None and r.facts.version is not None]
+    if not said:
+        return VERSION.unmade
+    if all(planned.version_assumed or not planned.tgi_version for planned in said):
+        return "no version was asked for"
+    return "the server is of another engine, or the version asked for is not three numbers"
 
 
 def _versions(seen: Sequence[Seen]) -> str:

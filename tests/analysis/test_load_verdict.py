@@ -485,6 +485,23 @@ def test_what_waits_for_acknowledgements_is_said() -> None:
     assert not check(name, (load(control(43.9, 4.1)(BASE), replace(CLOSED, stream=False)),)).made
 
 
+@pytest.mark.parametrize(
+    ("stage", "asked", "why"),
+    [
+        (BASE, replace(CLOSED, stream=False), "nothing was streamed"),
+        (BASE, CLOSED, "no control requests were answered"),
+        (control(43.9, 4.1, apart=False)(BASE), CLOSED, "too unlike each other"),
+    ],
+)
+def test_why_waiting_for_acknowledgements_was_not_checked(
+    stage: StageSummary, asked: LoadTrial, why: str
+) -> None:
+    found = check("acknowledgements", (load(stage, asked),))
+    assert not found.made
+    assert why in found.finding
+    assert ", or " not in found.finding
+
+
 def test_loads_that_one_thing_mends_say_it_once() -> None:
     """Their workers took 10% and 20% of a core: that is of the finding."""
     few = fields(concurrency=7.0)(BASE)

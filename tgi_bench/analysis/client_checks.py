@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tgi_bench.analysis.held_back import HELD_BACK, QUICKACK, held_ns
+from tgi_bench.analysis.held_back import QUICKACK, check_held_back, held_ns
 from tgi_bench.analysis.host_checks import others_text
 from tgi_bench.analysis.load_metrics import closed_loop, split_metric
 from tgi_bench.analysis.load_rows import LoadRow, time_text
@@ -44,8 +44,8 @@ def client_checks(rows: Sequence[LoadRow], floors: Sequence[ClientFloor]) -> tup
         _OWN_ERROR_REMEDY,
         of_client=True,
     )
-    rules = (CPU, SEND_LAG, own_error, CLOCK, REOPENED, HELD_BACK, SHARED)
-    return tuple(apply(rule, rows) for rule in rules)
+    before = (CPU, SEND_LAG, own_error, CLOCK, REOPENED)
+    return (*(apply(rule, rows) for rule in before), check_held_back(rows), apply(SHARED, rows))
 
 
 def _send_lag(row: LoadRow) -> Seen | None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from tgi_bench.analysis.load_rows import LoadRow, time_text
-from tgi_bench.analysis.rules import Rule, Seen
+from tgi_bench.analysis.rules import Check, Rule, Seen, apply
 from tgi_bench.load_observation import SmallWrites
 
 LEAST_HELD_NS = 10_000_000
@@ -63,7 +66,7 @@ def _held_back(row: LoadRow) -> Seen | None:
     if row.load.trial.quickack:
         return Seen(False, 0.0, "reads were acknowledged at once (load.quickack)")
     found = row.stage.stage.conditions.small_writes
-    if found is None or (_difference_ns(found) and not found.apart):
+    if found is None or _too_unlike(found):
         return None
     p50_ns = row.stage.ttft.p50.value
     held = held_in_load_ns(found)
@@ -73,10 +76,27 @@ def _held_back(row: LoadRow) -> Seen | None:
     return Seen(held > MOST_HELD_SHARE * p50_ns, held / p50_ns if p50_ns else 0.0, text)
 
 
-HELD_BACK = Rule(
+def _too_unlike(found: SmallWrites) -> bool:
+    return bool(_difference_ns(found)) and not found.apart
+
+
+def check_held_back(rows: Sequence[LoadRow]) -> Check:
+    """Whether much of TTFT is such a wait; where no row tells, why."""
+    return apply(replace(HELD_BACK, unmade=_unmade(rows)), rows)
+
+
+def _unmade(rows: Sequence[LoadRow]) -> str:
+    streamed = [row for row in rows if row.load.trial.stream and row.stage.ttft is not None]
+    if not streamed:
+        return HELD_BACK.unmade
+    if any(row.stage.stage.conditions.small_writes is not None for row in streamed):
+        return "control requests were too unlike each other to compare"
+    return "no control requests were answered within a second on one kept-alive connection"
+
+
+HELD_BACK: Rule[LoadRow] = Rule(
     f"waiting for acknowledgements is at most {MOST_HELD_SHARE:.0%} of TTFT",
     _held_back,
-    "nothing was streamed, or control requests on one kept-alive connection were not answered "
-    "within a second, or were too unlike each other to compare",
+    "nothing was streamed",
     f"{QUICKACK}, or let the server, or the proxy before it, set TCP_NODELAY",
 )

@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from tgi_bench.drive.load import run_stage
@@ -56,6 +57,7 @@ class Sweep:
     run_dir: the run's folder, named by its id. pull: whether missing images may be pulled.
     ahead: worker processes of the load client that were started before.
     telemetry: what samples the devices; it is told when to.
+    start: a random word; texts without a seed are drawn from it, so a resumed run has new ones.
     """
 
     plan: Plan
@@ -65,6 +67,7 @@ class Sweep:
     pull: bool = True
     ahead: Ahead | None = None
     telemetry: TelemetryWatch = field(default_factory=TelemetryWatch)
+    start: str = field(default_factory=lambda: token_hex(8))
 
     def run(self) -> None:
         """Give every trial of the plan an end.
@@ -172,7 +175,7 @@ class Sweep:
         """Run one trial and give it its end; False where the server can run no further one."""
         from tgi_bench.drive.shard import drive
 
-        prompts = prompts_of(trial, self.run_dir.name)
+        prompts = prompts_of(trial, self.start)
         self.watcher.trial_begins(trial)
         attempt = self.store.begin_trial(trial.trial_id)
 
@@ -209,7 +212,7 @@ class Sweep:
         recording = LoadRecording(self.store, trial.trial_id, attempt, redactor.text)
         since = server.log_length()
         try:
-            prepared = prepare(_target(deployment, server), trial, self.run_dir.name)
+            prepared = prepare(_target(deployment, server), trial, self.start)
             prepared = replace(prepared, texts=texts)
             with self.telemetry.during(self.store, trial.trial_id, attempt):
                 self._run_stages(prepared, recording, server)

@@ -51,7 +51,7 @@ def test_the_text_is_the_same_on_every_machine() -> None:
     )
 
 
-def test_each_run_has_prompts_of_its_own_where_no_seed_is_given() -> None:
+def test_each_start_has_prompts_of_its_own_where_no_seed_is_given() -> None:
     own = replace(trial(2), prompt_seed=None)
     assert prompts_of(own, "one") == prompts_of(own, "one")
     assert not set(prompts_of(own, "one")) & set(prompts_of(own, "two"))

@@ -99,14 +99,14 @@ def test_seeds_and_streams_give_other_texts() -> None:
     assert len(heads) == 300
 
 
-def test_each_run_has_texts_of_its_own_where_no_seed_is_given() -> None:
+def test_each_start_has_texts_of_its_own_where_no_seed_is_given() -> None:
     drawn = replace(PLAIN, prompt=Uniform(20, 60), output=Uniform(1, 99), seed=None)
 
-    def of(run_id: str, seed: int | None = None) -> list[RequestSpec]:
-        return list(islice(requests(replace(drawn, seed=seed), "t", None, run_id=run_id), 50))
+    def of(start: str, seed: int | None = None) -> list[RequestSpec]:
+        return list(islice(requests(replace(drawn, seed=seed), "t", None, start=start), 50))
 
     one, again, other = of("one"), of("one"), of("other")
-    assert one == again  # --resume sends the same texts
+    assert one == again  # every process of the load client draws them for itself
     assert not {s.text for s in one} & {s.text for s in other}
     assert len({tuple(words(s)[:HEAD_WORDS]) for s in (*one, *other)}) == 100
     sizes = [(s.prompt_tokens, s.output_tokens) for s in other]

@@ -1,4 +1,4 @@
-"""Which texts a run sends: new ones, but for a seed that is given and a run that goes on."""
+"""Which texts a start of the tool sends: new ones, but for a seed that is given."""
 
 from __future__ import annotations
 
@@ -64,10 +64,13 @@ def test_no_two_runs_send_a_text_but_with_a_seed(tool: Tool, server: FaultyServe
     assert sorted(said) == [False, False, True, True]
 
 
-def test_a_run_that_goes_on_sends_the_texts_that_it_had_begun_with(
-    tool: Tool, server: FaultyServer
+@pytest.mark.parametrize("seed", [None, 0])
+def test_a_run_that_goes_on_sends_new_texts_but_with_a_seed(
+    tool: Tool, server: FaultyServer, seed: int | None
 ) -> None:
-    file = experiment(tool.folder, server, duration="60s", workload=SHORT)
+    """What the interrupted attempt sent is in the server's cache."""
+    workload = SHORT if seed is None else {**SHORT, "seed": seed}
+    file = experiment(tool.folder, server, duration="60s", workload=workload)
     halves: list[dict[str, str]] = []
     for options in ((), ("--resume",)):
         since = len(server.asked)
@@ -83,7 +86,10 @@ def test_a_run_that_goes_on_sends_the_texts_that_it_had_begun_with(
     first, second = halves
     both = first.keys() & second.keys()
     assert len(both) >= 12
-    assert all(first[name] == second[name] for name in both)
+    if seed is None:
+        assert not set(first.values()) & set(second.values())
+    else:
+        assert all(first[name] == second[name] for name in both)
 
 
 def told(tool: Tool) -> tuple[dict[str, Any], list[int]]:

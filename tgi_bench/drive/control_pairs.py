@@ -47,7 +47,7 @@ def control_pairs(prepared: Prepared) -> tuple[ControlPair, ...]:
     if not prepared.trial.stream:
         return ()
     load = requests(
-        prepared.trial.workload, _stream(prepared), prepared.corpus, run_id=prepared.run_id
+        prepared.trial.workload, _stream(prepared), prepared.corpus, start=prepared.start
     )
     specs = list(islice(load, _LOOKED_AT))
     tokens = min(_MOST_TOKENS, median_low(spec.output_tokens for spec in specs))
@@ -102,7 +102,7 @@ def _stream(prepared: Prepared) -> str:
 def _text(prepared: Prepared, specs: list[RequestSpec], number: int) -> str:
     """A new one of the median length, in the tokens that the load's own are made of."""
     words = median_low(_length(spec) for spec in specs)
-    seed = text_seed(prepared.trial.workload.seed, prepared.run_id)
+    seed = text_seed(prepared.trial.workload.seed, prepared.start)
     text = DistinctTexts(seed, _stream(prepared)).text(number, words)
     return prepared.fitted(
         replace(specs[0], text=text, messages=(), parts=(), prompt_tokens=words, turn=0)

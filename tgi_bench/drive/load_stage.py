@@ -146,7 +146,7 @@ class Stage:
         trial, count = self._trial, len(self._workers)
         once = isinstance(self._ask.arrivals, TraceTimes)
         prepared = self._prepared
-        specs = requests(trial.workload, self._stream, prepared.corpus, once, prepared.run_id)
+        specs = requests(trial.workload, self._stream, prepared.corpus, once, prepared.start)
         closed = isinstance(self._ask.arrivals, ClosedLoop)
         if closed and trial.workload.turns is None:
             self._feeder: Feeder = self._closed(specs)

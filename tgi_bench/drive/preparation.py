@@ -30,11 +30,11 @@ class LoadTarget:
 
 
 def prepare(
-    target: LoadTarget, trial: LoadTrial, run_id: str = "", control: bool = True
+    target: LoadTarget, trial: LoadTrial, start: str = "", control: bool = True
 ) -> Prepared:
     """Ask the server what it can do, and read the trial's files.
 
-    run_id: whose texts they are, where the workload has no seed.
+    start: whose texts they are, where the workload has no seed, as draws.text_seed has it.
     control: whether a few requests are sent to see what small writes do to it, and how fast it
     answers alone, and its /metrics are asked around each stage.
     Raises InputError: a file that is missing or wrong, a server that does not answer as asked.
@@ -83,7 +83,7 @@ def prepare(
             words_by=fit.words_by,
             added_tokens=max(0, fit.beside),
         ),
-        run_id=run_id,
+        start=start,
     )
     if not control:
         return prepared

@@ -26,7 +26,7 @@ class Prepared:
     text with exactly as many tokens as it asks for, as far as it can be known. details: what was
     found.
     conditions: what is known of the server before its first answer, for a stage's record.
-    run_id: "" where it is none's. cache_counted: asks the server's /metrics; None where they
+    start: as draws.text_seed has it. cache_counted: asks the server's /metrics; None where they
     are not to be asked. texts: that the server was sent.
     """
 
@@ -42,6 +42,6 @@ class Prepared:
     fitted: Callable[[RequestSpec], str]
     details: Details
     conditions: StageConditions = field(default_factory=StageConditions)
-    run_id: str = ""
+    start: str = ""
     cache_counted: Callable[[], CacheCounters | None] | None = None
     texts: SentTexts = field(default_factory=SentTexts)

@@ -86,7 +86,7 @@ def _middle(ordered: list[int]) -> int:
 
 def _texts(prepared: Prepared) -> Iterator[str]:
     trial = prepared.trial
-    seed = text_seed(trial.workload.seed, prepared.run_id)
+    seed = text_seed(trial.workload.seed, prepared.start)
     texts = DistinctTexts(seed, f"{trial.trial_id}/control")
     return (texts.text(number, _WORDS) for number in range(2 * (_PAIRS + 1)))
 

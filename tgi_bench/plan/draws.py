@@ -20,9 +20,10 @@ def sequence(*names: str | int) -> Draw:
     return Random(int.from_bytes(digest)).random
 
 
-def text_seed(seed: int | None, run_id: str) -> int | str:
-    """What texts are drawn from: the seed that is given, or the run: no two of them ask alike."""
-    return f"run {run_id}" if seed is None else seed
+def text_seed(seed: int | None, start: str) -> int | str:
+    """What texts are drawn from: the seed that is given, else `start`, a random word of each start
+    of the tool: no two of them ask alike, not even two in a second or one that resumes another."""
+    return f"start {start}" if seed is None else seed
 
 
 def below(draw: Draw, count: int) -> int:

@@ -60,9 +60,9 @@ def batch_prompts(seed: int | str, trial_id: str, batch_size: int, tokens: int) 
     )
 
 
-def prompts_of(trial: BatchTrial, run_id: str) -> tuple[str, ...]:
-    """A trial's prompts: of its seed, or where it has none of the run."""
-    seed = text_seed(trial.prompt_seed, run_id)
+def prompts_of(trial: BatchTrial, start: str) -> tuple[str, ...]:
+    """A trial's prompts: of its seed, or where it has none of the start."""
+    seed = text_seed(trial.prompt_seed, start)
     return batch_prompts(seed, trial.trial_id, trial.batch_size, trial.sequence_length)
 
 

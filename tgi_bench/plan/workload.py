@@ -18,12 +18,12 @@ from tgi_bench.plan.request_spec import RequestSpec
 
 
 def requests(
-    workload: Workload, stream: str, corpus: Corpus | None, once: bool = False, run_id: str = ""
+    workload: Workload, stream: str, corpus: Corpus | None, once: bool = False, start: str = ""
 ) -> Iterator[RequestSpec]:
     """A workload's requests, conversation by conversation: all turns of 0, then of 1, ...
 
     stream: whose they are, as "<trial_id>/<stage>": others have other texts and draws.
-    run_id: where the workload has no seed, other runs have other texts of the same lengths.
+    start: as draws.text_seed has it; another one has other texts of the same lengths.
     corpus: what workload.file holds; None without one. once: end with the file, as a trace does,
     whose requests have at_ns; else a file is gone through again and again: its own texts come
     again as they are, texts made for its lengths are new, and a shuffle is another one. A file's
@@ -43,7 +43,7 @@ def requests(
         if corpus is None:
             raise ValueError("a trace goes with a file")
         require_times(corpus)
-    source = _Source(workload, stream, run_id)
+    source = _Source(workload, stream, start)
     return source.synthetic() if corpus is None else source.of_corpus(corpus, once)
 
 
@@ -59,9 +59,9 @@ def require_times(corpus: Corpus) -> None:
 class _Source:
     """What the requests of one stream have in common."""
 
-    def __init__(self, workload: Workload, stream: str, run_id: str) -> None:
+    def __init__(self, workload: Workload, stream: str, start: str) -> None:
         self._workload, self._stream = workload, stream
-        self._texts = DistinctTexts(text_seed(workload.seed, run_id), stream)
+        self._texts = DistinctTexts(text_seed(workload.seed, start), stream)
         self._numbers = count()
         self._prompts = lengths(workload.prompt or Fixed(PROMPT_TOKENS), self._draw("prompt"))
         self._outputs = (

@@ -283,6 +283,8 @@ class StageConditions:
     named as their system_fingerprint, likewise.
     engine: as it was found by asking: "tgi", "vllm", "sglang", "llamacpp", "litellm", or "".
     asked_model: the name that requests were sent with; "" where the API has no place for one.
+    in_place_of: the name that was asked for, where the only one that the server lists was sent
+    instead; "" where none was replaced, or the server calls that one so too.
     own_names: what the server calls its models: in its list of them, of itself; where it says
     none, in the answer to the question before the load, whose variants ("name@main") count too.
     versions: what it states of itself, each with where.
@@ -310,6 +312,7 @@ class StageConditions:
     cache: CacheCounters | None = None
     prompts: PromptTexts | None = None
     control: tuple[ControlPair, ...] = ()
+    in_place_of: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,6 +145,11 @@ def test_who_answered(
 
 def test_answers_that_name_no_model() -> None:
     assert checked(MODEL, seen(), replace(ASKED, answered_by=())).status is CheckStatus.NOT_CHECKED
+    replaced = checked(MODEL, seen(), replace(ASKED, in_place_of="nonsense"))
+    assert replaced.status is CheckStatus.PASSED
+    assert replaced.finding == (
+        "9 answers name tiny, the only model that the server lists, sent in the place of nonsense"
+    )
 
 
 @pytest.mark.parametrize(

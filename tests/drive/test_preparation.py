@@ -43,6 +43,15 @@ def test_a_base_path_is_taken_apart_once() -> None:
     assert (ready.base_path, ready.host) == ("/base/path", f"127.0.0.1:{server.port}")
 
 
+@pytest.mark.parametrize(
+    ("asked", "in_place_of"), [("nonsense", "nonsense"), ("served", ""), ("auto", ""), ("", "")]
+)
+def test_a_name_that_the_only_listed_one_takes_the_place_of(asked: str, in_place_of: str) -> None:
+    with serve(Engine()) as url:
+        ready = prepare(LoadTarget(url, "", asked), AUTO)
+    assert (ready.conditions.asked_model, ready.conditions.in_place_of) == ("served", in_place_of)
+
+
 def test_a_server_that_is_not_there() -> None:
     with pytest.raises(InputError, match=r"does not answer: .*refused"):
         prepare(LoadTarget(refused_url(), "", ""), AUTO)

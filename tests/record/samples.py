@@ -202,6 +202,7 @@ def load_stage(index: int = 0) -> LoadStage:
         conditions=StageConditions(
             answered_by=(("a b", 8),),
             two_models=1,
+            in_place_of="c",
             waits=Waits(3, 70_000_000, 40_000_000),
             control=(
                 ControlPair(30_500_000, 31_000_000, 16, 30_000_000, 150_000_000, 151 * 10**6),

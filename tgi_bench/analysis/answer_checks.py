@@ -104,7 +104,10 @@ def _model(row: LoadRow) -> Seen | None:
         names = ", ".join(f"{name} ({count})" for name, count in said.answered_by)
         text = f"answers name {names}, {said.two_models} of them two"
         return Seen(True, 1 - said.answered_by[0][1] / named, text, _SEVERAL_MODELS)
-    return Seen(False, 0.0, f"{named} answers name {said.answered_by[0][0]}")
+    text = f"{named} answers name {said.answered_by[0][0]}"
+    if said.in_place_of:
+        text += f", the only model that the server lists, sent in the place of {said.in_place_of}"
+    return Seen(False, 0.0, text)
 
 
 _OTHER_MODEL = (

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 from tgi_bench.drive.dialects import AskOptions, body_bytes
+from tgi_bench.drive.identity import Identity
 from tgi_bench.drive.prepared import Prepared
 from tgi_bench.drive.quick_acknowledgement import require_quick_acknowledgements
 from tgi_bench.drive.reading import Abilities, Ask
@@ -79,6 +80,7 @@ def prepare(
             engine=abilities.engine,
             asked_model=abilities.model,
             own_names=identity.own_names,
+            in_place_of=_replaced(model, identity, abilities.model),
             versions=identity.versions,
             words_by=fit.words_by,
             added_tokens=max(0, fit.beside),
@@ -98,6 +100,12 @@ def prepare(
     )
     counted = None if abilities.engine == "tgi" else asker(target.url, asking)
     return replace(prepared, conditions=conditions, cache_counted=counted)
+
+
+def _replaced(model: str, identity: Identity, sent: str) -> str:
+    """The name that was asked for, where the only one that is listed was sent in its place."""
+    listed_alone = identity.models == (sent,)
+    return model if listed_alone and model not in (sent, *identity.own_names) else ""
 
 
 def _require_sendable(trial: LoadTrial, abilities: Abilities) -> None:

@@ -12,6 +12,7 @@ from tests.drive import faulty_server
 from tests.drive.fake_engines import Engine, serve
 from tests.drive.faulty_server import UNKNOWN_HOST_URL, FaultyServer, refused_url
 from tgi_bench.cli import sweep_command
+from tgi_bench.drive import tokenizer_file
 from tgi_bench.errors import NotRecordedError
 from tgi_bench.load_observation import RequestOutcome
 from tgi_bench.observation import Outcome
@@ -282,3 +283,19 @@ def test_a_certificate_that_is_trusted(load: Load, monkeypatch: pytest.MonkeyPat
         code, said, run_dir = load(server.url)
     assert code in ENDED, said
     assert outcomes(run_dir) == {RequestOutcome.OK}
+
+
+def test_a_tokenizer_without_its_package_is_refused_before_a_word_to_the_server(
+    tgi_bench: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tokenizer_file, "find_spec", lambda name: None)
+    file, results = tmp_path / "tokenizer.json", tmp_path / "results"
+    file.write_text("{}", encoding="utf-8")
+    with FaultyServer() as server:
+        options = ("--tokenizer", file, "--results", results)
+        said = tgi_bench.refused("load", server.url, *FEW, *options)
+        assert not server.asked
+    assert said.count("\n") == 1
+    assert "--tokenizer" in said
+    assert "pip install 'tgi-bench[tokenizer]'" in said
+    assert not results.exists()

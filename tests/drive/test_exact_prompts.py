@@ -378,5 +378,5 @@ def test_no_tokenizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         return before(name, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(InputError, match="pip install tokenizers"):
+    with pytest.raises(InputError, match=r"pip install 'tgi-bench\[tokenizer\]'"):
         TokenizerFile(str(path))

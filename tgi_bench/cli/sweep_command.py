@@ -79,6 +79,10 @@ def sweep(sought: Sought, options: SweepOptions) -> int:
         from tgi_bench.drive.corpus_file import require_files
 
         require_files(plan.load_trials)
+    if any(trial.tokenizer is not None for trial in plan.load_trials):
+        from tgi_bench.drive.tokenizer_file import require_package
+
+        require_package()
     with started_ahead(_workers_ahead(plan)) as ahead:
         with asking() as questions:
             made = _made(sought, options, questions)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,17 @@ if TYPE_CHECKING:
 
 _FILE = "tokenizer.json"
 _CUT = "\ufffd"
+_PACKAGE = "tokenizers"
+_MISSING = (
+    "load.tokenizer (`tgi-bench load`: --tokenizer) needs the package tokenizers, which cannot be "
+    "imported here: pip install 'tgi-bench[tokenizer]'"
+)
+
+
+def require_package() -> None:
+    """Raise InputError, with the command that mends it, where the package is not installed."""
+    if find_spec(_PACKAGE) is None:
+        raise InputError(_MISSING)
 
 
 class TokenizerFile:
@@ -50,9 +62,7 @@ def _read(path: str) -> Tokenizer:
     try:
         from tokenizers import Tokenizer
     except ImportError as error:
-        raise InputError(
-            "load.tokenizer needs the package tokenizers: pip install tokenizers"
-        ) from error
+        raise InputError(_MISSING) from error
     try:
         tokenizer: Tokenizer = Tokenizer.from_file(str(file))
     except Exception as error:  # the package raises nothing narrower

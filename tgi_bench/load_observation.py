@@ -218,7 +218,9 @@ class ServerHost:
     """The CPU of the client's machine from before its workers began until after the last answer.
 
     busy_ns: of all cores, None where the kernel does not say. client_ns: of all processes of the
-    client. server: None where it is not told, and then untold says why.
+    client. server: None where it is not told, and then untold says why. client_waited_ns: of the
+    process of the client that waited longest for a core, from its start of the load on; None where
+    the kernel does not say.
     """
 
     cores: int
@@ -227,6 +229,7 @@ class ServerHost:
     client_ns: int
     server: ServerCpu | None = None
     untold: Untold | None = None
+    client_waited_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

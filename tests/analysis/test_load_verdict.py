@@ -32,8 +32,10 @@ from tgi_bench.load_observation import (
     ClientFacts,
     ClientFloor,
     RequestOutcome,
+    ServerHost,
     SmallWrites,
     StageConditions,
+    Untold,
     Waits,
 )
 from tgi_bench.observation import Outcome, TrialEnd
@@ -88,6 +90,17 @@ def client(**changes: object) -> Callable[[StageSummary], StageSummary]:
 def busy(stage: StageSummary) -> StageSummary:
     """A worker took 60 % of a core."""
     return client(worker_cpu_ns=(S, 6 * S))(stage)
+
+
+def waited(share: float) -> Callable[[StageSummary], StageSummary]:
+    """A process of the client, for a core, of the time of the stage."""
+    waited_ns = round(share * CLIENT.wall_ns)
+    host = ServerHost(2, 10 * S, None, S, None, Untold.UNSEEN, client_waited_ns=waited_ns)
+
+    def change(stage: StageSummary) -> StageSummary:
+        return replace(stage, stage=replace(stage.stage, conditions=StageConditions(host=host)))
+
+    return change
 
 
 def fields(**changes: object) -> Callable[[StageSummary], StageSummary]:
@@ -207,6 +220,7 @@ def test_good_loads_fail_nothing() -> None:
         "the server's count is that of the text that it sends",
         "answers come from the model that was asked for",
         "answers come as they are made",
+        "the client waited for a core at most 10% of the time",
         "waiting for acknowledgements is at most 10% of TTFT",
     ]
 
@@ -429,6 +443,7 @@ CASES = [
         "service TTFT",
     ),
     Case("kept open", reopened(2, 0, 0.5), reopened(3, 0, 0.5), "server.url"),
+    Case("waited for a core", waited(0.1), waited(0.101), "taskset"),
     Case("clock", client(clock_step_ns=-MS), client(clock_step_ns=-MS - 1), "synchronisation"),
     Case("reads of their own", fields(shared_reads=40), fields(shared_reads=41), "buffering"),
     Case(
@@ -676,8 +691,8 @@ def test_a_run_of_loads_only_has_no_checks_of_batches() -> None:
     names = [c.name for c in found.checks]
     assert found.valid
     client = [c.name for c in found.checks if c.of_client]
-    assert client == names[:4]  # what a starved client makes look bad comes after it
-    assert names[4:7] == ["every trial ended", "no trial failed", "every load has answers"]
+    assert client == names[:5]  # what a starved client makes look bad comes after it
+    assert names[5:8] == ["every trial ended", "no trial failed", "every load has answers"]
     assert names[-2:] == [
         "arguments in effect are those requested",
         "the server's version is the planned one",
@@ -755,3 +770,6 @@ def test_a_starved_client_is_named_before_what_it_makes_look_bad() -> None:
         "every load has answers",
     ]
     assert not any(c.of_client for c in failed[1:])
+    without = waited(0.291)(replace(BASE, concurrency=1.0))
+    (first, *_) = [c for c in load_checks((load(without),)) if c.of_client and not c.passed]
+    assert "worker or parent waited 29% of 10 s" in first.finding

@@ -49,6 +49,23 @@ def test_what_server_client_and_others_had(proc: ProcFolder) -> None:
     assert seen.wall_ns > 0
 
 
+def test_how_long_the_client_waited_for_a_core(proc: ProcFolder) -> None:
+    proc.thread(OWN, OWN, 900, 50)
+    proc.thread(WORKER, WORKER, 10, 4)
+    watch = HostWatch(URL, proc.path)
+    proc.thread(OWN, OWN, 1000, 8000)  # before the load nothing is lost
+    watch.load_begins([WORKER])
+    proc.thread(OWN, OWN, 1100, 8070)
+    proc.thread(WORKER, WORKER, 30, 94)
+    watch.look()
+    proc.ends(WORKER)
+    assert watch.end([WORKER]).client_waited_ns == 90
+    assert HostWatch(URL, proc.path).end().client_waited_ns is None
+    proc.thread(OWN, OWN, 0, 0)
+    watch.load_begins([])
+    assert watch.end().client_waited_ns is None
+
+
 def test_a_thread_that_ends_was_seen_by_a_look(proc: ProcFolder) -> None:
     watch = HostWatch(URL, proc.path)
     proc.thread(SHARD, 502, 70, 20)

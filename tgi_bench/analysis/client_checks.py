@@ -19,6 +19,8 @@ MOST_MOVED = 0.01
 """Of a figure: what is less is less than what other causes move it by."""
 MOST_CPU = 0.80
 """Of one core. A process nearer to it than that makes events wait at times."""
+MOST_WAITED = 0.10
+"""Of the time of a load: a process without a core sends late and reads late."""
 IDLE_CPU = 0.50
 """Of one core: a process with less to do was not what others waited for."""
 MOST_REOPENED = 0.01
@@ -44,7 +46,7 @@ def client_checks(rows: Sequence[LoadRow], floors: Sequence[ClientFloor]) -> tup
         _OWN_ERROR_REMEDY,
         of_client=True,
     )
-    before = (CPU, SEND_LAG, own_error, CLOCK, REOPENED)
+    before = (CPU, WAITED, SEND_LAG, own_error, CLOCK, REOPENED)
     return (*(apply(rule, rows) for rule in before), check_held_back(rows), apply(SHARED, rows))
 
 
@@ -114,6 +116,15 @@ def _cpu(row: LoadRow) -> Seen | None:
     worker, parent = shares
     text = f"worker {worker:.0%}, parent {parent:.0%}"
     return Seen(max(shares) > MOST_CPU, max(shares), text)
+
+
+def _waited(row: LoadRow) -> Seen | None:
+    host, wall_ns = row.stage.stage.conditions.host, row.stage.client.wall_ns
+    if host is None or host.client_waited_ns is None or wall_ns <= 0:
+        return None
+    share = host.client_waited_ns / wall_ns
+    text = f"worker or parent waited {share:.0%} of {time_text(wall_ns)}"
+    return Seen(share > MOST_WAITED, share, text)
 
 
 def _reopened(row: LoadRow) -> Seen | None:
@@ -224,6 +235,13 @@ CPU = Rule(
     "no stage lasted",
     "raise load.workers; where the parent process is the busy one, lower load.rate or "
     "load.concurrency, or make prompts shorter",
+    of_client=True,
+)
+WAITED = Rule(
+    f"the client waited for a core at most {MOST_WAITED:.0%} of the time",
+    _waited,
+    "the system does not count how long the client's processes wait for a core",
+    "keep the server and other programs off one core (`taskset`), or send from another machine",
     of_client=True,
 )
 REOPENED = Rule(

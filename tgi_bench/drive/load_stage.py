@@ -86,6 +86,7 @@ class Stage:
         cpu_ns = time.process_time_ns()
         self._prepared.texts.begin()
         start_ns = self._start()
+        self._host.load_begins(worker.pid for worker in self._workers)
         try:
             self._drive(start_ns)
         except (KeyboardInterrupt, StepError) as error:

@@ -94,11 +94,20 @@ class HostWatch:
         self._processes = self._tree(stats)
         self._before = _threads(self._processes, proc)
         self._last: Threads = {}
+        self._client: tuple[int, ...] = ()
+        self._client_before: Threads | None = None
+        self._client_last: Threads = {}
+
+    def load_begins(self, workers: Iterable[int]) -> None:
+        """From here on the client must not wait for a core. workers: process ids."""
+        self._client = (os.getpid(), *workers)
+        self._client_before = _threads(self._client, self._proc)
 
     def look(self) -> None:
         """From time to time: a thread that ends takes its account with it. Of the processes that
         were there at the beginning alone: to look for others takes longer."""
         self._last |= _threads(self._processes, self._proc) or {}
+        self._client_last |= _threads(self._client, self._proc) or {}
 
     def end(self, workers: Iterable[int] = ()) -> ServerHost:
         """What came since then; for after the last answer. workers: process ids, of the client."""
@@ -115,6 +124,21 @@ class HostWatch:
             client_ns=sum(self._since(stats, pid) for pid in (os.getpid(), *workers)),
             server=seen if isinstance(seen, ServerCpu) else None,
             untold=seen if isinstance(seen, Untold) else None,
+            client_waited_ns=self._client_waited_ns(),
+        )
+
+    def _client_waited_ns(self) -> int | None:
+        """Of one thread: waits of several lie beside each other, and their sum is more than was
+        lost."""
+        before = self._client_before
+        if not before or not any(ran for ran, _ in before.values()):
+            return None  # without CONFIG_SCHED_INFO some kernels give zeros
+        return max(
+            (
+                waited - before.get(name, (0, 0))[1]
+                for name, (_, waited) in self._client_last.items()
+            ),
+            default=None,
         )
 
     def _server(self, stats: Mapping[int, ProcessStat]) -> ServerCpu | Untold:

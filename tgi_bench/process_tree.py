@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
@@ -130,14 +130,19 @@ def listeners(
 
 
 def connected_to(pids: Iterable[int], proc: Path = PROC) -> frozenset[tuple[str, int]]:
-    """(address, port) of the other end of each of their TCP connections."""
-    theirs = {link for pid in pids for link in _open(pid, proc)}
-    ends = _sockets(_ESTABLISHED, _REMOTE, proc)
+    """(address, port) of the other end of each of their TCP connections to a port at which
+    something here listens: those of their clients are none."""
+    listening = {port for _, _, port in _sockets(_LISTEN, _ADDRESS, proc)}
+    ends = _sockets(_ESTABLISHED, _REMOTE, proc, listening)
+    theirs = {link for pid in pids for link in _open(pid, proc)} if ends else set()
     return frozenset((str(at), port) for inode, at, port in ends if inode in theirs)
 
 
-def _sockets(state: str, end: int, proc: Path) -> list[tuple[str, Address, int]]:
-    """("socket:[<inode>]", address, port) of each in that state; end: _ADDRESS or _REMOTE."""
+def _sockets(
+    state: str, end: int, proc: Path, ports: Container[int] | None = None
+) -> list[tuple[str, Address, int]]:
+    """("socket:[<inode>]", address, port) of each in that state; end: _ADDRESS or _REMOTE. ports:
+    of that end; None for all."""
     found = []
     for table in ("tcp", "tcp6"):
         try:
@@ -146,8 +151,10 @@ def _sockets(state: str, end: int, proc: Path) -> list[tuple[str, Address, int]]
             continue  # a kernel without IPv6
         for fields in map(str.split, lines):
             if len(fields) > _INODE and fields[_STATE] == state:
-                address, _, port = fields[end].partition(":")
-                found.append((f"socket:[{fields[_INODE]}]", _address(address), int(port, 16)))
+                address, _, digits = fields[end].partition(":")
+                port = int(digits, 16)
+                if ports is None or port in ports:
+                    found.append((f"socket:[{fields[_INODE]}]", _address(address), port))
     return found
 
 

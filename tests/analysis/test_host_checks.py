@@ -94,6 +94,17 @@ def test_why_nobody_can_tell_is_said() -> None:
     assert host_checks(every)[0].finding == ALONE.unmade
 
 
+def test_an_engine_that_hands_on_is_not_the_server() -> None:
+    """What its backend computes on the same machine is not another program's."""
+    load, _ = rows(of_cores(1.98, 0.06, 0.57, 1.02))
+    (summary,) = load.stages
+    told = replace(summary.stage.conditions, engine="litellm")
+    proxy = replace(summary, stage=replace(summary.stage, conditions=told))
+    (check,) = host_checks(load_rows((replace(load, stages=(proxy,)),)))
+    assert check.status is CheckStatus.NOT_CHECKED
+    assert check.finding == "what listens at its address works with another server"
+
+
 def test_what_others_took() -> None:
     assert others_ns(of_cores(1.5, 0.25, 0.75, 0)) == 5 * S
     assert others_ns(ELSEWHERE) == 2 * S

@@ -120,6 +120,17 @@ def test_a_proxy_is_connected_to_another_server(
     assert HostWatch(URL, proc.path).end().untold is why
 
 
+def test_a_proxy_is_connected_while_a_request_runs_alone(proc: ProcFolder) -> None:
+    proc.process(500, SERVER, session=SERVER, fds=("socket:[77]", "socket:[99]"))
+    proc.process(OTHER, 1, session=OTHER, fds=("socket:[78]",))
+    listening = ("0100007F:0BB8", 77), ("00000000:1F40", 78)
+    watch = HostWatch(URL, proc.path)
+    proc.tcp(*listening, to="0100007F:1F40")
+    watch.look()
+    proc.tcp(*listening)
+    assert watch.end().untold is Untold.FORWARDED
+
+
 @pytest.mark.parametrize(
     ("url", "why"),
     [

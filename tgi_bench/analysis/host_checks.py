@@ -17,6 +17,8 @@ LEAST_TAKEN = 0.05
 wait for each other where there are more of them than cores."""
 LEAST_SEEN = 0.3
 """Of the server's CPU time: what the threads whose waits are known must have had."""
+_PROXIES = frozenset({"litellm"})
+"""Engines that hand on to a server: what it computes is not theirs."""
 _WORDS = {
     Untold.ELSEWHERE: "the server is another machine's",
     Untold.UNSEEN: "no process that this user may look into listens at its address",
@@ -72,6 +74,8 @@ def waiting_for_others(host: ServerHost) -> float | None:
 
 def _alone(row: LoadRow) -> Seen | None:
     host = row.stage.stage.conditions.host
+    if _untold(row) is not None:
+        return None
     if host is None or host.server is None or (waiting := waiting_for_others(host)) is None:
         return None
     text = (
@@ -84,8 +88,12 @@ def _alone(row: LoadRow) -> Seen | None:
 
 
 def _untold(row: LoadRow) -> Untold | None:
-    host = row.stage.stage.conditions.host
-    return None if host is None else host.untold
+    conditions = row.stage.stage.conditions
+    if conditions.host is None:
+        return None
+    if conditions.host.server is not None and conditions.engine in _PROXIES:
+        return Untold.FORWARDED  # whether or not its connection to the other server was seen
+    return conditions.host.untold
 
 
 ALONE = Rule(

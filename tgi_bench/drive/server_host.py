@@ -76,6 +76,11 @@ def _is_own(family: int, address: str) -> bool:
     return True
 
 
+_FIRST_ENDS_NS = 500_000_000
+"""Requests run by then, and the burst of the first ones is over."""
+_ENDS_REST = 100
+"""To look for connections takes longer the more sockets there are: at most 1 % of the time."""
+
 Threads = dict[tuple[int, int], tuple[int, int]]
 """(running, waiting on the run queue) in ns of each thread, by its process's and its own id."""
 
@@ -94,6 +99,8 @@ class HostWatch:
         self._processes = self._tree(stats)
         self._before = _threads(self._processes, proc)
         self._last: Threads = {}
+        self._ends: frozenset[tuple[str, int]] = frozenset()
+        self._next_ends_ns = 0
         self._client: tuple[int, ...] = ()
         self._client_before: Threads | None = None
         self._client_last: Threads = {}
@@ -102,11 +109,15 @@ class HostWatch:
         """From here on the client must not wait for a core. workers: process ids."""
         self._client = (os.getpid(), *workers)
         self._client_before = _threads(self._client, self._proc)
+        self._next_ends_ns = time.monotonic_ns() + _FIRST_ENDS_NS
 
     def look(self) -> None:
-        """From time to time: a thread that ends takes its account with it. Of the processes that
-        were there at the beginning alone: to look for others takes longer."""
+        """From time to time: a thread that ends takes its account with it, and a proxy closes its
+        connection once a request is answered. Of the processes that were there at the beginning
+        alone: to look for others takes longer."""
         self._last |= _threads(self._processes, self._proc) or {}
+        if time.monotonic_ns() >= self._next_ends_ns:
+            self._see_ends()
         self._client_last |= _threads(self._client, self._proc) or {}
 
     def end(self, workers: Iterable[int] = ()) -> ServerHost:
@@ -114,6 +125,7 @@ class HostWatch:
         stats, busy_ns = all_stats(self._proc), _busy_ns(self._proc)
         self._processes = self._tree(stats)
         self.look()
+        self._see_ends()
         seen, passed_ns = self._server(stats), None
         if busy_ns is not None and self._busy_ns is not None:
             passed_ns = busy_ns - self._busy_ns
@@ -163,10 +175,17 @@ class HostWatch:
             waited_ns=sum(waited for _, waited in since),
         )
 
+    def _see_ends(self) -> None:
+        began_ns = time.monotonic_ns()
+        self._ends |= connected_to(self._processes, self._proc)
+        now = time.monotonic_ns()
+        self._next_ends_ns = now + _ENDS_REST * (now - began_ns)
+
     def _hands_on(self, stats: Mapping[int, ProcessStat]) -> bool:
-        """Whether it is connected to a server on this machine that is not of its tree: a proxy is,
-        and a server whose workers are those of a service. What that computes is the server's."""
-        for address, port in connected_to(self._processes, self._proc):
+        """Whether it was, at a look, connected to a server on this machine that is not of its tree:
+        a proxy is, and a server whose workers are those of a service. What that computes is the
+        server's."""
+        for address, port in self._ends:
             family = socket.AF_INET6 if ":" in address else socket.AF_INET
             holders = listeners([address], port, stats, self._proc)
             if holders - self._processes - {os.getpid()} and _is_own(family, address):

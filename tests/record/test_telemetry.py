@@ -174,6 +174,11 @@ ATTACH, EMBEDDED = LauncherKind.ATTACH, LauncherKind.EMBEDDED
             (None, 0, Whose.UNKNOWN),
         ),
         (deployment(ATTACH, AttachOptions("http://gpu-box:8080")), {}, ELSEWHERE),
+        (
+            deployment(ATTACH, AttachOptions(None, "/run/tgi/server-0")),
+            {},
+            (None, 0, Whose.UNKNOWN),
+        ),
     ],
 )
 def test_which_devices_a_deployment_has(

@@ -28,8 +28,9 @@ def choice_of(deployment: Deployment, environ: Mapping[str, str]) -> Take | str:
     Of these the sampler takes the GPUs on which the server's processes are seen to compute.
     """
     match deployment.host:
-        case AttachOptions(url=url):
-            if urlsplit(url).hostname not in _HERE:
+        case AttachOptions(url=url, master_socket=path):
+            # A unix socket is of this machine, wherever its router may be.
+            if path is None and urlsplit(url or "").hostname not in _HERE:
                 return ELSEWHERE
             return Take(None, 0, True, Whose.UNKNOWN, (os.getpid(),))
         case DockerOptions(gpus=gpus):

@@ -17,9 +17,10 @@ from tgi_bench.launch.owner import DOMAIN_MARK
 settings.register_profile("tgi-bench", deadline=None, derandomize=True)
 settings.load_profile("tgi-bench")
 
-# Whoever starts the tests in the background has them ignore SIGINT, nohup SIGHUP, and what they
-# start too.
+# Whoever starts the tests in the background has them ignore SIGINT and SIGQUIT, nohup SIGHUP, and
+# what they start too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # Sweeps end what killed ones left: not of tests that run beside these, nor of anybody else.

@@ -27,7 +27,8 @@ def resent(seen: list[RequestObservation]) -> list[RequestObservation]:
 @pytest.mark.parametrize("name", IN_VAIN)
 @pytest.mark.parametrize("tls", [False, True])
 def test_a_request_on_a_connection_that_was_kept_in_vain(name: str, tls: bool) -> None:
-    """Whatever is not sent first on its connection is sent twice, and none is lost."""
+    """What is not first on its connection is sent twice, and none is lost. When that were four,
+    and up to two more on their way, each request has a connection of its own."""
     with FaultyServer(tls=tls) as server:
         server.behaviour(name)
         stage, seen = send(server.url, closed(12, 3), verify_tls=False)
@@ -36,8 +37,10 @@ def test_a_request_on_a_connection_that_was_kept_in_vain(name: str, tls: bool) -
     assert outcomes(seen) == OK, {one.reason for one in seen}
     assert {one.output_tokens for one in seen} == {TOKENS}
     again = resent(seen)
-    assert len(again) == reached - 12 == stage.client.connections_reopened == 9
-    others = [one for one in seen if not one.resent]
+    assert 4 <= len(again) <= 6
+    assert len(again) == reached - 12
+    assert stage.client.connections_reopened == sum(one.new_connection for one in seen) == 9
+    others = [one for one in seen if not one.new_connection]
     assert all(one.intended_ns == one.sent_ns for one in others)
 
 
@@ -48,7 +51,7 @@ def test_a_server_that_closes_after_each_answer_without_saying_so() -> None:
         stage, seen = send(server.url, closed(40, 4))
     assert outcomes(seen) == OK, {one.reason for one in seen}
     assert stage.client.connections_reopened == sum(one.new_connection for one in seen) == 36
-    assert len(resent(seen)) <= 36
+    assert len(resent(seen)) <= 4 + 3
 
 
 @pytest.mark.parametrize("name", ["closes_before_answer", "reset_before_answer"])

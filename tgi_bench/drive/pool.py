@@ -22,6 +22,7 @@ _LEAST_SPARES = 4
 _OPENED_AT_ONCE = 64
 _RESOLVE_TIMEOUT_S = 5.0
 _SPARES_PAUSE_NS = 100_000_000
+_LEAST_ENDED = 4
 
 
 class Pool:
@@ -29,6 +30,7 @@ class Pool:
 
     opened: ahead, before the start and as spares. reopened: since the start, for a request that
     had to wait for it; not counted are those in the place of one that this client closed.
+    ended: by the server, which had answered on them and announced to keep them.
     """
 
     def __init__(self, setup: Setup, poller: Poller) -> None:
@@ -39,6 +41,7 @@ class Pool:
         self._no_spares_until_ns = 0
         self.opened = self.reopened = self._given_up = 0
         self.started = False
+        self.ended, self._reused = 0, False
         self._unresolved: FailedRequestError | None = None
         self._context: ssl.SSLContext | None = None
         if setup.tls:
@@ -154,6 +157,20 @@ class Pool:
         connection.forget()
         self._idle.append(connection)
 
+    def answered(self, connection: Connection, closed: bool) -> None:
+        """Keep it, unless either side ends it; closed: the server did.
+
+        A server may end each connection after one answer, whatever it announces: to send a second
+        request on it, and that once more, costs more than a connection of its own.
+        """
+        framing = connection.framing
+        self._reused |= connection.served > 0
+        one_each = self.ended >= _LEAST_ENDED and not self._reused
+        if closed or one_each or not framing.keep_alive or framing.rest:
+            self.discard(connection)
+        else:
+            self.give_back(connection)
+
     def give_up(self) -> None:
         """A connection is closed by this client itself: another one takes its place."""
         self._given_up += 1
@@ -172,6 +189,7 @@ class Pool:
 
     def discard_spare(self, connection: Connection) -> None:
         """The server does not want it: others are not opened as quickly as it closes them."""
+        self.ended += connection.served > 0
         self.discard(connection)
         self._no_spares_until_ns = time.monotonic_ns() + _SPARES_PAUSE_NS
 

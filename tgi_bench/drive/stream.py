@@ -237,10 +237,7 @@ class Worker:
         job, framing = connection.job, connection.framing
         if job is not None:
             self._waits.refused(framing.status, framing.headers, connection.body, job.refusals)
-        if closed or not connection.framing.keep_alive or connection.framing.rest:
-            self._pool.discard(connection)
-        else:
-            self._pool.give_back(connection)
+        self._pool.answered(connection, closed)
         if self._untimed:
             self._fill_slots()
 
@@ -266,6 +263,7 @@ class Worker:
         self._pool.discard(connection)
         self._in_flight -= 1
         lost = outcome is RequestOutcome.CONNECTION_RESET and connection.kept_in_vain
+        self._pool.ended += lost
         if lost and not job.first_sent_ns:
             job.first_sent_ns = connection.sent_ns
             job.due_ns = job.due_ns or connection.sent_ns

@@ -53,6 +53,8 @@ def control_pairs(prepared: Prepared) -> tuple[ControlPair, ...]:
     tokens = min(_MOST_TOKENS, median_low(spec.output_tokens for spec in specs))
     if tokens < LEAST_TOKENS:
         return ()
+    seed = text_seed(prepared.trial.workload.seed, prepared.start)
+    texts = DistinctTexts(seed, _stream(prepared))
     began, found = time.monotonic(), list[ControlPair]()
     most_s = _most_s(prepared)
     while len(found) < _MOST_PAIRS:
@@ -65,7 +67,7 @@ def control_pairs(prepared: Prepared) -> tuple[ControlPair, ...]:
             asked_for = (tokens, 1) if len(found) % 2 else (1, tokens)
             answers = {
                 wanted: _answer(
-                    prepared, _text(prepared, specs, 2 * len(found) + i), wanted, deadline
+                    prepared, _text(prepared, specs, texts, 2 * len(found) + i), wanted, deadline
                 )
                 for i, wanted in enumerate(asked_for)
             }
@@ -99,13 +101,12 @@ def _stream(prepared: Prepared) -> str:
     return f"{prepared.trial.trial_id}/pairs"
 
 
-def _text(prepared: Prepared, specs: list[RequestSpec], number: int) -> str:
+def _text(prepared: Prepared, specs: list[RequestSpec], texts: DistinctTexts, number: int) -> str:
     """A new one of the median length, in the tokens that the load's own are made of."""
     words = median_low(_length(spec) for spec in specs)
-    seed = text_seed(prepared.trial.workload.seed, prepared.start)
-    text = DistinctTexts(seed, _stream(prepared)).text(number, words)
+    text, plain = texts.text(number, words), specs[0]
     return prepared.fitted(
-        replace(specs[0], text=text, messages=(), parts=(), prompt_tokens=words, turn=0)
+        replace(plain, text=text, messages=(), parts=(), prompt_tokens=words, turn=0)
     )
 
 

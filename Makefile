@@ -72,7 +72,8 @@ schema: $(VENV)/.package ## Write experiments/schema.json
 	@$(BIN)/tgi-bench schema > experiments/schema.json
 
 golden: $(VENV)/.dev ## Write the expected reports of the tests again; look at the difference
-	@$(BIN)/pytest --update-golden tests/report tests/cli
+	@$(BIN)/pytest --update-golden tests/report tests/cli \
+	    tests/plan/test_trial_ids.py tests/drive/test_request_bytes.py
 
 clean: ## Remove the environment and what tools left
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info

@@ -36,6 +36,12 @@ def test_failures_that_one_thing_mends_say_it_once() -> None:
     other = Failed(TrialEnd(Outcome.TIMEOUT, "no answer"), load=False, attached=False)
     assert remedies([one, one]) == remedies([one])
     assert remedies([one, other]) == f"{remedies([one])}; {remedies([other])}"
+    unstarted = Failed(TrialEnd(Outcome.LAUNCH_FAILED, "exit code 1"), load=False, attached=False)
+    load = Failed(TrialEnd(Outcome.FAILED, "no answer"), load=True, attached=False)
+    together = remedies([one, unstarted, load])
+    assert together.count("the server's log in launch/") == 1
+    assert "server.timeouts" in together
+    assert "load.request_timeout" in together
 
 
 def test_a_load_without_a_measured_request_is_mended_by_its_duration() -> None:

@@ -72,6 +72,15 @@ def test_a_closed_loop_by_hand() -> None:
     assert found.client is STAGE.client
 
 
+def test_why_requests_failed_is_not_why_others_were_dropped() -> None:
+    failed = request(0, Timing(0, MS), outcome=RequestOutcome.TIMEOUT, reason="60 s")
+    dropped = [unsent(1, S), unsent(2, 2 * S)]
+    found = summarise_stage(OPEN, OPEN_STAGE, [failed, *dropped])
+    assert found.reasons == (("too many in flight", 2), ("60 s", 1))
+    assert found.failed_for == "60 s"
+    assert summarise_stage(OPEN, OPEN_STAGE, dropped).failed_for == ""
+
+
 def test_parts_and_outcomes_are_told_apart() -> None:
     seen = [
         request(0, Timing(0, MS), part=LoadPart.WARMUP),

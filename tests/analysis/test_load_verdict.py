@@ -189,7 +189,7 @@ def stood(held: int) -> Callable[[StageSummary], StageSummary]:
 
 def outcomes(**counts: int) -> Callable[[StageSummary], StageSummary]:
     kinds = tuple((RequestOutcome(kind), count) for kind, count in counts.items())
-    return fields(outcomes=kinds, reasons=(("60 s passed", 1),))
+    return fields(outcomes=kinds, reasons=(("60 s passed", 1),), failed_for="60 s passed")
 
 
 def test_an_slo_of_an_itl_that_cannot_be_measured() -> None:

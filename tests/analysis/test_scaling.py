@@ -57,7 +57,9 @@ def test_best_batch_by_hand() -> None:
     # 1 / 20 ms = 50, 2 / 25 ms = 80, 4 / 80 ms = 50 tokens/s
     summaries = [summary(t, 50, ms) for t, ms in zip(trials, (20, 25, 80), strict=True)]
     (best,) = best_batches(plan((ONE,), trials), summaries)
-    assert best == BestBatch(BOTH, ONE.deployment_id, 2, 80, 25 * MS, True, None, False)
+    assert best == BestBatch(
+        BOTH, trials[1].trial_id, ONE.deployment_id, 2, 80, 25 * MS, True, None, False
+    )
     (largest,) = best_batches(plan((ONE,), trials[:2]), summaries[:2])
     assert (largest.slower_above, largest.next_above, largest.unfinished_above) == (
         False,

@@ -195,6 +195,7 @@ def stage(
             if errors
             else ()
         ),
+        failed_for="no whole answer within 60 s" if errors else "",
         ttft=distribution(answered, ttft_ms),
         service_ttft=distribution(answered, ttft_ms),
         itl=distribution(answered * 127, 20, answered),

@@ -33,41 +33,42 @@ class Failed:
 
 
 def remedies(failed: Sequence[Failed]) -> str:
-    """A sentence for each kind of failure that there is."""
-    return "; ".join(dict.fromkeys(_remedy(one) for one in failed))
+    """A clause for each thing to do, whatever number of failures it mends."""
+    return "; ".join(dict.fromkeys(clause for one in failed for clause in _remedy(one)))
 
 
-def _remedy(failed: Failed) -> str:
+def _remedy(failed: Failed) -> tuple[str, ...]:
     if failed.end.outcome is Outcome.LAUNCH_FAILED:
         return _not_started(failed)
     if failed.end.outcome is Outcome.HOST_OUT_OF_MEMORY:
-        return _HOST_MEMORY
+        return (_HOST_MEMORY,)
     log = "the server's own log" if failed.attached else "the server's log in launch/"
+    read = f"read the reason and {log}"
     if failed.load:
         if any(word in failed.end.reason for word in _NO_KEY):
-            return _NAME_THE_KEY
+            return (_NAME_THE_KEY,)
         if failed.unmeasured:
             return (
                 "raise load.duration above what a request takes; where requests failed, read the "
-                f"reason and {log}"
+                f"reason and {log}",
             )
-        return f"read the reason and {log}; a timeout is mended by load.request_timeout"
+        return read, "a timeout is mended by load.request_timeout"
     if failed.end.outcome is Outcome.TIMEOUT:
-        return f"raise batches.step_timeout_s, or see in {log} what the server waited for"
-    return f"read the reason and {log}"
+        return (f"raise batches.step_timeout_s, or see in {log} what the server waited for",)
+    return (read,)
 
 
-def _not_started(failed: Failed) -> str:
+def _not_started(failed: Failed) -> tuple[str, ...]:
     if not failed.attached:
         return (
-            "read the server's log in launch/; one that did not start in time is mended by "
-            "server.timeouts"
+            "read the reason and the server's log in launch/",
+            "one that did not start in time is mended by server.timeouts",
         )
     if any(word in failed.end.reason for word in _NO_KEY):
-        return _NAME_THE_KEY
+        return (_NAME_THE_KEY,)
     if "certificate" in failed.end.reason:
         return (
             "let SSL_CERT_FILE name the certificate's issuer, or take any certificate by "
-            "server.verify_tls: false"
+            "server.verify_tls: false",
         )
-    return "see that a server answers at that address (server.url) from this machine"
+    return ("see that a server answers at that address (server.url) from this machine",)

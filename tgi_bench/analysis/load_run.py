@@ -213,6 +213,7 @@ class StageSummary:
     by_part: tuple[tuple[str, int], ...]
     outcomes: tuple[tuple[RequestOutcome, int], ...]
     reasons: tuple[tuple[str, int], ...]
+    failed_for: str
     ttft: LoadDistribution | None
     service_ttft: LoadDistribution | None
     itl: LoadDistribution | None

@@ -53,7 +53,8 @@ def summarise_stage(trial: LoadTrial, stage: LoadStage, requests: Requests) -> S
     """The figures of one stage; requests: all of it, of every part and outcome, in any order.
 
     Latencies are of requests that ended OK, send lag of all that were sent, both MEASURED and
-    intended in the window. reasons: the MOST_REASONS most frequent ones.
+    intended in the window. reasons: the MOST_REASONS most frequent ones; failed_for: the most
+    frequent one of requests that failed, which those that were DROPPED or CUT_OFF did not.
     """
     requests = sorted(requests, key=lambda seen: (seen.intended_ns, seen.request_index))
     window = find_window(trial, stage, requests)
@@ -74,6 +75,7 @@ def summarise_stage(trial: LoadTrial, stage: LoadStage, requests: Requests) -> S
         by_part=_by_part(requests),
         outcomes=_outcomes(measured),
         reasons=tuple(Counter(s.reason for s in failed if s.reason).most_common(MOST_REASONS)),
+        failed_for=_failed_for(failed),
         ttft=figures["ttft"],
         service_ttft=figures["service_ttft"],
         itl=figures["itl"],
@@ -142,6 +144,13 @@ def _outcomes(measured: Requests) -> tuple[tuple[RequestOutcome, int], ...]:
     """In the order of RequestOutcome; those that did not occur are left out."""
     counts = Counter(seen.outcome for seen in measured)
     return tuple((outcome, counts[outcome]) for outcome in RequestOutcome if counts[outcome])
+
+
+def _failed_for(ended_otherwise: Requests) -> str:
+    """ "" where none failed, or none of them says why."""
+    apart = (RequestOutcome.DROPPED, RequestOutcome.CUT_OFF)
+    reasons = Counter(s.reason for s in ended_otherwise if s.reason and s.outcome not in apart)
+    return next((reason for reason, _ in reasons.most_common(1)), "")
 
 
 def _sent_per_s(window: Window, requests: Requests) -> float | None:

@@ -166,8 +166,8 @@ def _failed(row: LoadRow) -> Seen | None:
     share = sum(count for _, count in kinds) / measured
     words = ", ".join(f"{count} {kind.value.replace('_', ' ')}" for kind, count in kinds)
     text = f"{words or 'none'} of {measured}"
-    if kinds and row.stage.reasons:
-        text += f": {row.stage.reasons[0][0]}"
+    if row.stage.failed_for:
+        text += f": {row.stage.failed_for}"
     if (waits := row.stage.stage.conditions.waits).count:
         text += f"; the closed loop {waits_text(waits)}"
     return Seen(share > max([MOST_FAILED, *allowed]), share, text)

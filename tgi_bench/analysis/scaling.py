@@ -50,6 +50,7 @@ class BestBatch:
     """
 
     setting: Setting
+    trial_id: str
     deployment_id: str
     batch_size: int
     tokens_per_s: float
@@ -151,6 +152,7 @@ def _candidate(shared: Setting, summary: TrialSummary) -> BestBatch | None:
         return None
     return BestBatch(
         setting=shared,
+        trial_id=summary.trial.trial_id,
         deployment_id=summary.trial.deployment_id,
         batch_size=summary.trial.batch_size,
         tokens_per_s=total.throughput.mean,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 
 from tgi_bench.analysis.load_run import LoadSummary
 from tgi_bench.analysis.run import Origin, Run, TrialSummary
@@ -108,7 +109,19 @@ def _best(run: Run) -> str:
         "# Best batch size\n\nThe one with the highest decode throughput. Where larger ones were "
         "not tried, one of them may do better if it fits.\n\n"
         + markdown(Table(headers, rows, frozenset({0, 2, 3, 4, 5})))
+        + _doubted(run, best)
     )
+
+
+def _doubted(run: Run, best: Sequence[BestBatch]) -> str:
+    """Which of them are not to be believed; empty where all are."""
+    lines = [
+        f"- num_shard {num_shard(run.record(b.deployment_id))}, {setting_heading(b.setting)}, "
+        f"batch size {b.batch_size}: its own verdict is INVALID.\n"
+        for b in best
+        if run.verdict.against(b.trial_id, b.deployment_id)
+    ]
+    return "".join(["\n", *lines]) if lines else ""
 
 
 def _above(best: BestBatch) -> str:

@@ -126,7 +126,12 @@ def _found(load: LoadSummary, found: Found, find: Find, unit: str) -> str:
     if found.high is not None:
         following = "the next whole number" if _next_whole(find, found) else "the next tried"
         return f"{text}; {high}, {following}, did not{_times(found.missed_in)}."
-    bound = "it is the highest allowed" if found.value >= find.highest else "none higher was tried"
+    if found.value >= find.highest:
+        bound = "it is the highest allowed"
+    elif any(stage.asked is not None and stage.asked > found.value for stage in load.stages):
+        bound = "none higher was tried to its end"
+    else:
+        bound = "none higher was tried"
     return f"{text}; {bound}, so the true one may be higher."
 
 

@@ -200,7 +200,7 @@ def _reopened(trial: LoadTrial, rows: Sequence[Row]) -> str:
         again = f", {found.resent:,} of them after the server ended one that it had kept alive"
         moved = "" if found.moved is None else f", at most {found.moved:.1%} of a percentile"
         lines.append(
-            f"- {row.asked}: {found.requests:,} requests waited for a connection"
+            f"- {row.asked}: {words.counted(found.requests, 'request')} waited for a connection"
             f"{again if found.resent else ''}: {of} hold that wait, p50 "
             f"{words.milliseconds(found.wait_p50_ns)}{moved}; service TTFT does not\n"
         )

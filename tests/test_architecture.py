@@ -72,7 +72,7 @@ HEAVY = frozenset({"numpy", "scipy", "grpc", "aiohttp", "httpx", "docker", "torc
 # Arrays of configurations, and fits of them: neither --help nor `plan` imports these.
 OF_ARRAYS = frozenset(
     f"estimate/{name}.py"
-    for name in ("calibrate", "grid", "grid_estimate", "memory_arrays", "points", "step_arrays")
+    for name in ("fitting", "grid", "grid_estimate", "memory_arrays", "step_arrays")
 )
 # Processes of their own: the server's log and its launcher's last word, and the script that
 # stands between fork and exec.

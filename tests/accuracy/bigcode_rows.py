@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from tests.accuracy.row import Row, percent, uncalibrated_percent
 from tests.accuracy.tables import GenerateRow, bigcode
-from tgi_bench.estimate.calibrate import fit, predictions
-from tgi_bench.estimate.points import Point
+from tgi_bench.estimate.fitting import Point, fit, predictions
 
 NAMES = ("dispatch_s", "kernel_s", "kv_bandwidth_efficiency", "compute_efficiency")
 TABLE = "bigcode"

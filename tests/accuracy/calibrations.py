@@ -10,8 +10,8 @@ from pathlib import Path
 
 from tests.accuracy import bigcode_rows, h2ogpt_rows, tgi_rows, torchcap_rows
 from tests.accuracy.tables import h2ogpt
-from tgi_bench.estimate.calibrate import NOISE, Subject, calibrate
 from tgi_bench.estimate.calibration import FILE, Calibration, dump
+from tgi_bench.estimate.fitting import NOISE, Subject, calibrate
 
 HEAD = """\
 # Constants fitted to the published tables; `python -m tests.accuracy.calibrations` writes it.

@@ -10,8 +10,7 @@ from dataclasses import replace
 
 from tests.accuracy.row import Row, percent, uncalibrated_percent
 from tests.accuracy.tables import TokenRow, h2ogpt
-from tgi_bench.estimate.calibrate import Prediction, fit, held_out, predictions
-from tgi_bench.estimate.points import Point, estimated_s
+from tgi_bench.estimate.fitting import Point, Prediction, estimated_s, fit, held_out, predictions
 
 COUNTS = ("int8_operations", "four_bit_operations", "split_operations")
 NAMES = ("dispatch_s", *COUNTS)

@@ -6,9 +6,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from tgi_bench.estimate.calibrate import Prediction, mean_absolute_error, predictions
-from tgi_bench.estimate.constants import UNCALIBRATED
-from tgi_bench.estimate.points import Point
+from tgi_bench.estimate.fitting import Point, Prediction, mean_absolute_error, predictions
+from tgi_bench.estimate.setup import UNCALIBRATED
 
 Entry = dict[str, str | float | int | None]
 """One row of the JSON document."""

@@ -6,10 +6,9 @@ import csv
 from dataclasses import dataclass
 from pathlib import Path
 
-from tgi_bench.estimate.accelerator import GIB, accelerator
-from tgi_bench.estimate.model import model_shape
-from tgi_bench.estimate.points import Phase, Point, Sizes
+from tgi_bench.estimate.fitting import Phase, Point, Sizes
 from tgi_bench.estimate.setup import Setup
+from tgi_bench.estimate.tables import GIB, accelerator, model_shape
 
 DATA = Path(__file__).parent / "data"
 

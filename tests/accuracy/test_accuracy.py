@@ -11,10 +11,9 @@ from tests.accuracy import bigcode_rows, h2ogpt_rows, memory_rows, tgi_rows, tor
 from tests.accuracy.__main__ import RESULTS, differences
 from tests.accuracy.row import Row, document, notes, table
 from tests.accuracy.tables import bigcode, h2ogpt, tgi, torchcap
-from tgi_bench.estimate.calibrate import NOISE, fit
 from tgi_bench.estimate.calibration import find
-from tgi_bench.estimate.constants import MOST_FITTED, RANGES
-from tgi_bench.estimate.points import Point
+from tgi_bench.estimate.fitting import NOISE, Point, fit
+from tgi_bench.estimate.setup import MOST_FITTED, RANGES
 
 ROW = Row("T", "runtime", "one model", 3, "8.4", 5.0, 9.126, 4.999, "said.")
 

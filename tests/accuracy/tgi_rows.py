@@ -18,10 +18,17 @@ from dataclasses import dataclass, replace
 
 from tests.accuracy.row import Row, percent, uncalibrated_percent
 from tests.accuracy.tables import TgiRow, tgi
-from tgi_bench.estimate.calibrate import PADDED_NAMES, Prediction, fit, held_out, predictions
-from tgi_bench.estimate.constants import UNCALIBRATED
-from tgi_bench.estimate.points import Phase, Point
-from tgi_bench.estimate.roofline import decode_time
+from tgi_bench.estimate.fitting import (
+    PADDED_NAMES,
+    Phase,
+    Point,
+    Prediction,
+    fit,
+    held_out,
+    predictions,
+)
+from tgi_bench.estimate.setup import UNCALIBRATED
+from tgi_bench.estimate.step_time import decode_time
 
 NAMES = PADDED_NAMES
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tests.accuracy.row import Row, percent, uncalibrated_percent
 from tests.accuracy.tables import ForwardRow, torchcap
-from tgi_bench.estimate.calibrate import Prediction, fit, held_out, predictions
+from tgi_bench.estimate.fitting import Prediction, fit, held_out, predictions
 from tgi_bench.estimate.forward import forward_memory
 
 NAMES = ("compute_efficiency", "bandwidth_efficiency", "vocabulary_bandwidth_efficiency")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tgi_bench.analysis.devices import row_of
-from tgi_bench.estimate.accelerator import accelerator_names
+from tgi_bench.estimate.tables import accelerator_names
 
 
 @pytest.mark.parametrize(

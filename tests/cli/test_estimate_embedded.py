@@ -15,7 +15,7 @@ from tgi_bench.cli.estimates import calibration_of, estimates
 from tgi_bench.cli.serve_command import configuration
 from tgi_bench.errors import ExperimentError, InputError
 from tgi_bench.estimate.calibration import dump, published
-from tgi_bench.estimate.constants import UNCALIBRATED
+from tgi_bench.estimate.setup import UNCALIBRATED
 from tgi_bench.launch.embedded import command_of
 from tgi_bench.plan.expand import expand
 from tgi_bench.plan.experiment_text import load

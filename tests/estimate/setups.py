@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from tgi_bench.estimate.accelerator import accelerator
-from tgi_bench.estimate.model import model_shape
 from tgi_bench.estimate.setup import Setup
+from tgi_bench.estimate.tables import accelerator, model_shape
 
 
 def bloomz(num_shard: int = 1, quantize: str | None = None) -> Setup:

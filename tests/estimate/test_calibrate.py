@@ -9,21 +9,24 @@ import pytest
 
 from tests.estimate.setups import bloomz, llama
 from tgi_bench.errors import InputError
-from tgi_bench.estimate.calibrate import (
+from tgi_bench.estimate.fitting import (
     FLASH_NAMES,
     PADDED_NAMES,
+    Phase,
+    Point,
+    Sizes,
     Subject,
     calibrate,
+    estimated_s,
     fit,
     held_out,
     mean_absolute_error,
+    measured_s,
     names_for,
     predictions,
 )
-from tgi_bench.estimate.constants import PRIOR, UNCALIBRATED
-from tgi_bench.estimate.points import Phase, Point, Sizes, estimated_s, measured_s
-from tgi_bench.estimate.roofline import decode_time, generate_time_s, prefill_time
-from tgi_bench.estimate.setup import Setup
+from tgi_bench.estimate.setup import PRIOR, UNCALIBRATED, Setup
+from tgi_bench.estimate.step_time import decode_time, generate_time_s, prefill_time
 
 TRUTH = {
     "dispatch_s": 15e-6,

@@ -8,7 +8,6 @@ import pytest
 
 from tests.estimate.setups import bloomz
 from tgi_bench.errors import InputError
-from tgi_bench.estimate.accelerator import accelerator
 from tgi_bench.estimate.calibration import (
     Calibration,
     HeldOut,
@@ -17,7 +16,7 @@ from tgi_bench.estimate.calibration import (
     parse,
     published,
 )
-from tgi_bench.estimate.constants import (
+from tgi_bench.estimate.setup import (
     MOST_FITTED,
     PRIOR,
     RANGES,
@@ -25,6 +24,7 @@ from tgi_bench.estimate.constants import (
     Constants,
     check_names,
 )
+from tgi_bench.estimate.tables import accelerator
 
 ONE = Calibration(
     accelerator="A100-40GB-SXM",

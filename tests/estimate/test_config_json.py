@@ -8,7 +8,7 @@ import pytest
 
 from tgi_bench.errors import InputError
 from tgi_bench.estimate.config_json import parse
-from tgi_bench.estimate.model import model_shape, parameters
+from tgi_bench.estimate.tables import model_shape, parameters
 
 LLAMA = {
     "model_type": "llama",

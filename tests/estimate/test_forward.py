@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from tests.estimate.setups import bloomz
 from tgi_bench.errors import InputError
-from tgi_bench.estimate.accelerator import accelerator
 from tgi_bench.estimate.forward import WORKSPACE_BYTES, forward_memory, forward_time
-from tgi_bench.estimate.model import model_shape
 from tgi_bench.estimate.setup import Setup
+from tgi_bench.estimate.tables import accelerator, model_shape
 
 MODELS = ("facebook/opt-1.3b", "facebook/opt-6.7b", "AICrossSim/clm-60m", "AICrossSim/clm-1.1b")
 

@@ -12,15 +12,20 @@ from hypothesis import strategies as st
 from tests.estimate.setups import bloomz, llama
 from tests.estimate.test_roofline import setups
 from tgi_bench.errors import InputError
-from tgi_bench.estimate.constants import ABSENT, RANGES, UNCALIBRATED, Constants
 from tgi_bench.estimate.grid import Grid, grid_of
 from tgi_bench.estimate.grid_estimate import GridEstimate, grid_estimate
-from tgi_bench.estimate.limit import decode_limit_s, generate_limit_s, prefill_limit_s
 from tgi_bench.estimate.memory import fits, prefill_memory
 from tgi_bench.estimate.memory_arrays import energy_j, memory_arrays
-from tgi_bench.estimate.roofline import decode_time, generate_time_s, prefill_time
-from tgi_bench.estimate.setup import Setup
+from tgi_bench.estimate.setup import ABSENT, RANGES, UNCALIBRATED, Constants, Setup
 from tgi_bench.estimate.step_arrays import BOUNDS, decode_arrays, generate_s, prefill_arrays
+from tgi_bench.estimate.step_time import (
+    decode_limit_s,
+    decode_time,
+    generate_limit_s,
+    generate_time_s,
+    prefill_limit_s,
+    prefill_time,
+)
 
 sizes = st.integers(1, 2048)
 

@@ -10,7 +10,6 @@ from hypothesis import given
 from tests.estimate.setups import bloomz, llama
 from tests.estimate.test_roofline import setups, sizes
 from tgi_bench.errors import InputError
-from tgi_bench.estimate.accelerator import GIB, accelerator
 from tgi_bench.estimate.memory import (
     TRANSIENT_UTILISATION,
     MemoryNeed,
@@ -20,8 +19,8 @@ from tgi_bench.estimate.memory import (
     prefill_memory,
     prefill_step_memory,
 )
-from tgi_bench.estimate.model import model_shape
 from tgi_bench.estimate.setup import Setup
+from tgi_bench.estimate.tables import GIB, accelerator, model_shape
 
 
 def test_prefill_by_hand() -> None:

@@ -11,18 +11,22 @@ from hypothesis import strategies as st
 
 from tests.estimate.setups import bloomz, llama
 from tgi_bench.errors import InputError
-from tgi_bench.estimate import host, interconnect
-from tgi_bench.estimate.accelerator import accelerator, accelerator_names
-from tgi_bench.estimate.constants import UNCALIBRATED
-from tgi_bench.estimate.model import active_linear_parameters, model_names, model_shape
-from tgi_bench.estimate.roofline import (
+from tgi_bench.estimate import overheads
+from tgi_bench.estimate.setup import UNCALIBRATED, WEIGHT_BYTES, Setup
+from tgi_bench.estimate.step_time import (
     StepTime,
     decode_time,
     generate_time_s,
     prefill_time,
     touched_linear_parameters,
 )
-from tgi_bench.estimate.setup import WEIGHT_BYTES, Setup
+from tgi_bench.estimate.tables import (
+    accelerator,
+    accelerator_names,
+    active_linear_parameters,
+    model_names,
+    model_shape,
+)
 
 
 @st.composite
@@ -96,24 +100,24 @@ def test_bounds() -> None:
 def test_collectives_by_hand() -> None:
     # 1 MB, 8 devices, NVLink at 300 GB/s a direction: launch, 14 hops, 7/4 of the message.
     expected = 10e-6 + 14 * 1.5e-6 + 1.75 * 1e6 / (300e9 * 0.75)
-    assert interconnect.all_reduce_s(bloomz(8), 1e6) == pytest.approx(expected)
+    assert overheads.all_reduce_s(bloomz(8), 1e6) == pytest.approx(expected)
     expected = 10e-6 + 7 * 1.5e-6 + 0.875 * 1e6 / (300e9 * 0.75)
-    assert interconnect.all_gather_s(bloomz(8), 1e6) == pytest.approx(expected)
-    assert interconnect.all_reduce_s(bloomz(), 1e6) == 0
-    assert interconnect.all_gather_s(bloomz(), 1e6) == 0
+    assert overheads.all_gather_s(bloomz(8), 1e6) == pytest.approx(expected)
+    assert overheads.all_reduce_s(bloomz(), 1e6) == 0
+    assert overheads.all_gather_s(bloomz(), 1e6) == 0
 
 
 def test_a_bridge_joins_two_devices_only() -> None:
     model = model_shape("facebook/opt-6.7b")
     two, four = (Setup(model, accelerator("RTX-A6000"), n) for n in (2, 4))
-    assert interconnect.uses_nvlink(two)
-    assert not interconnect.uses_nvlink(four)
+    assert overheads.uses_nvlink(two)
+    assert not overheads.uses_nvlink(four)
 
 
 def test_parallel_residual_reduces_once() -> None:
     neox = Setup(model_shape("EleutherAI/gpt-neox-20b"), accelerator("H100-SXM"), 2)
-    assert interconnect.reduces_per_step(neox) == 44 + 1
-    assert interconnect.reduces_per_step(bloomz(2)) == 2 * 30 + 1
+    assert overheads.reduces_per_step(neox) == 44 + 1
+    assert overheads.reduces_per_step(bloomz(2)) == 2 * 30 + 1
 
 
 def test_experts_touched() -> None:
@@ -127,7 +131,7 @@ def test_experts_touched() -> None:
 
 def test_int8_costs_the_host() -> None:
     plain, int8 = bloomz(8), bloomz(8, "bitsandbytes")
-    added = host.launch_s(int8) - host.launch_s(plain)
+    added = overheads.launch_s(int8) - overheads.launch_s(plain)
     assert added == pytest.approx(30 * 4 * 55 * 10e-6)
     assert decode_time(int8, 1, 100).memory_s < decode_time(plain, 1, 100).memory_s
 
@@ -149,7 +153,7 @@ def test_transformers_generate() -> None:
     flash = dataclasses.replace(llama(quantize="bitsandbytes"), generator="transformers")
     assert flash.padded
     assert not llama().padded
-    assert host.layer_operations(flash) == 40 + 7 * 55
+    assert overheads.layer_operations(flash) == 40 + 7 * 55
 
 
 def test_int8_of_transformers_waits_for_the_device() -> None:
@@ -172,8 +176,8 @@ def test_kernels_and_devices_in_turn() -> None:
     assert decode_time(setup, 4, 100) == decode_time(bloomz(), 4, 100)
     constants = dataclasses.replace(UNCALIBRATED, kernel_s=5e-6, split_operations=3.0)
     setup = dataclasses.replace(setup, constants=constants)
-    assert host.layer_operations(setup) == 43
-    assert host.kernels_s(setup) == pytest.approx(30 * 43 * 5e-6)
+    assert overheads.layer_operations(setup) == 43
+    assert overheads.kernels_s(setup) == pytest.approx(30 * 43 * 5e-6)
     assert prefill_time(setup, 8, 1024).total_s - prefill_time(
         bloomz(), 8, 1024
     ).total_s == pytest.approx(30 * 43 * 5e-6)

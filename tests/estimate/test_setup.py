@@ -6,9 +6,8 @@ import pytest
 
 from tests.estimate.setups import bloomz, llama
 from tgi_bench.errors import InputError
-from tgi_bench.estimate.accelerator import accelerator
-from tgi_bench.estimate.model import model_shape
 from tgi_bench.estimate.setup import Setup, check_fraction, check_sizes
+from tgi_bench.estimate.tables import accelerator, model_shape
 
 
 def test_weights_by_hand() -> None:

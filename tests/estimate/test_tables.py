@@ -5,15 +5,17 @@ from __future__ import annotations
 import pytest
 
 from tgi_bench.errors import InputError
-from tgi_bench.estimate.accelerator import accelerator, accelerator_names
-from tgi_bench.estimate.model import (
+from tgi_bench.estimate.tables import (
+    Row,
+    accelerator,
+    accelerator_names,
     active_linear_parameters,
     linear_parameters,
     model_names,
     model_shape,
     parameters,
+    table,
 )
-from tgi_bench.estimate.rows import Row, table
 
 
 @pytest.mark.parametrize("name", model_names())

@@ -10,12 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tgi_bench.errors import InputError
-from tgi_bench.estimate.accelerator import accelerator, accelerator_names
 from tgi_bench.estimate.calibration import published
-from tgi_bench.estimate.constants import UNCALIBRATED
-from tgi_bench.estimate.model import model_names, model_shape
-from tgi_bench.estimate.roofline import generate_time_s
-from tgi_bench.estimate.setup import DTYPE_BYTES, GENERATORS, LARGEST_SIZE, WEIGHT_BYTES, Setup
+from tgi_bench.estimate.setup import (
+    DTYPE_BYTES,
+    GENERATORS,
+    LARGEST_SIZE,
+    UNCALIBRATED,
+    WEIGHT_BYTES,
+    Setup,
+)
+from tgi_bench.estimate.step_time import generate_time_s
+from tgi_bench.estimate.tables import accelerator, accelerator_names, model_names, model_shape
 from tgi_bench.report.estimated_figures import (
     MANY,
     Estimate,

@@ -11,10 +11,9 @@ from tests.report.example import published_run, simulated_run
 from tgi_bench.analysis.rules import Verdict, failed
 from tgi_bench.analysis.run import DeploymentRecord, Origin, Run
 from tgi_bench.analysis.verdict import CLIENT_SHARE
-from tgi_bench.estimate.accelerator import accelerator
-from tgi_bench.estimate.model import model_shape
-from tgi_bench.estimate.roofline import decode_time, prefill_time
 from tgi_bench.estimate.setup import Setup
+from tgi_bench.estimate.step_time import decode_time, prefill_time
+from tgi_bench.estimate.tables import accelerator, model_shape
 from tgi_bench.plan.plan import Deployment, EmbeddedOptions, LauncherKind
 from tgi_bench.report.documents import documents
 from tgi_bench.report.excess import excess_sentences, excesses, ranks_and_cores

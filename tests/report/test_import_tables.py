@@ -17,8 +17,7 @@ from tests.report.example import PUBLISHED, published_run
 from tests.report.imported_tables import APRIL_10, APRIL_13, NAMES, run_of, table_of, text_of
 from tgi_bench.analysis.run import Run
 from tgi_bench.errors import InputError, RunFileError, TableError
-from tgi_bench.estimate.accelerator import accelerator_names
-from tgi_bench.estimate.model import model_names
+from tgi_bench.estimate.tables import accelerator_names, model_names
 from tgi_bench.observation import Outcome, PublishedEntry
 from tgi_bench.report.documents import documents, entries_csv, rst_page
 from tgi_bench.report.import_any import read_table

@@ -7,7 +7,7 @@ import pytest
 
 from tests.server.configs import FLASH, PADDED, engine_config
 from tgi_bench.errors import InputError
-from tgi_bench.estimate.roofline import decode_time, prefill_time
+from tgi_bench.estimate.step_time import decode_time, prefill_time
 from tgi_bench.server.behaviour import Behaviour
 from tgi_bench.server.config import EngineConfig, Version
 from tgi_bench.server.device import setup_of

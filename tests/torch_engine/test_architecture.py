@@ -6,7 +6,7 @@ import pytest
 
 from tests.torch_engine.needs_torch import skip_without_torch
 from tgi_bench.errors import InputError
-from tgi_bench.estimate.model import model_names, model_shape, parameters
+from tgi_bench.estimate.tables import model_names, model_shape, parameters
 
 skip_without_torch()
 

@@ -17,8 +17,8 @@ from tgi_bench.analysis.run import DeploymentRecord, Origin, StepFigures, TrialS
 from tgi_bench.analysis.scaling import has_figures
 from tgi_bench.analysis.setups import planned_setup
 from tgi_bench.errors import InputError
-from tgi_bench.estimate.limit import decode_limit_s, mean_decode_limit_s, prefill_limit_s
 from tgi_bench.estimate.setup import Setup
+from tgi_bench.estimate.step_time import decode_limit_s, mean_decode_limit_s, prefill_limit_s
 from tgi_bench.plan.load_trial import Fixed
 from tgi_bench.plan.plan import LauncherKind
 

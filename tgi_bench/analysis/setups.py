@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tgi_bench.analysis.stacks import TRANSFORMERS, stack_of, tgi_stack
 from tgi_bench.errors import InputError
-from tgi_bench.estimate.accelerator import accelerator
-from tgi_bench.estimate.model import model_shape
+from tgi_bench.estimate.calibration import TRANSFORMERS, stack_of, tgi_stack
 from tgi_bench.estimate.setup import Setup
+from tgi_bench.estimate.tables import accelerator, model_shape
 from tgi_bench.plan.engines import engine_spec
 from tgi_bench.plan.plan import Deployment, Engine, SimulatedOptions, TransformersOptions
 

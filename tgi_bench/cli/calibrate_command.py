@@ -11,9 +11,9 @@ from tgi_bench.analysis.run import Run
 from tgi_bench.cli.echo import echo
 from tgi_bench.cli.run_view import load
 from tgi_bench.errors import InputError, ResultsError
-from tgi_bench.estimate.accelerator import accelerator
 from tgi_bench.estimate.calibration import Calibration, dump, published
-from tgi_bench.estimate.constants import ABSENT, UNCALIBRATED, check_names
+from tgi_bench.estimate.setup import ABSENT, UNCALIBRATED, check_names
+from tgi_bench.estimate.tables import accelerator
 from tgi_bench.report.estimated_measured import Measured, measured, simulated
 from tgi_bench.report.table import Table
 
@@ -115,8 +115,7 @@ def _fit(
     key: tuple[str, str], group: Sequence[Measured], source: str, options: CalibrateOptions
 ) -> _Fitted:
     # Imported here: scipy takes longer to load than most commands take.
-    from tgi_bench.estimate import calibrate as fitting
-    from tgi_bench.estimate import points as of_points
+    from tgi_bench.estimate import fitting
 
     used = [figure for figure in group if not figure.why_not] or list(group)
     reasons: dict[str, int] = {}
@@ -124,10 +123,10 @@ def _fit(
         if figure not in used:
             reasons[figure.why_not] = reasons.get(figure.why_not, 0) + 1
     points = [
-        of_points.Point(
+        fitting.Point(
             figure.setup,
             figure.phase,
-            of_points.Sizes(
+            fitting.Sizes(
                 figure.sizes.batch_size,
                 figure.sizes.middle_context
                 if figure.phase == "decode" and figure.sizes.new_tokens > 1

@@ -8,13 +8,18 @@ from dataclasses import dataclass, replace
 from itertools import pairwise, product
 from typing import TYPE_CHECKING
 
-from tgi_bench.analysis.stacks import none_published, provenance, stack_of, tgi_stack
 from tgi_bench.cli.calibration_choice import Choose, chooser, model_of
 from tgi_bench.cli.echo import echo
 from tgi_bench.errors import InputError
-from tgi_bench.estimate.accelerator import accelerator
-from tgi_bench.estimate.calibration import Calibration
+from tgi_bench.estimate.calibration import (
+    Calibration,
+    none_published,
+    provenance,
+    stack_of,
+    tgi_stack,
+)
 from tgi_bench.estimate.setup import LARGEST_SIZE, Setup
+from tgi_bench.estimate.tables import accelerator
 from tgi_bench.report.estimated_answer import (
     CONSTANTS,
     DEFINITIONS,

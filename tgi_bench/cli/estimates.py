@@ -124,7 +124,7 @@ def _estimate(server: _Server, trial: BatchTrial) -> TrialEstimate:
 
 
 def _times(setup: Setup, trial: BatchTrial) -> TrialTimes:
-    from tgi_bench.estimate.roofline import decode_time, prefill_time
+    from tgi_bench.estimate.step_time import decode_time, prefill_time
     from tgi_bench.report.estimated_figures import Sizes, generate_s
 
     batch, prompt, new = trial.batch_size, trial.sequence_length, trial.decode_length
@@ -188,7 +188,7 @@ def estimates(plan: Plan) -> dict[str, TrialEstimate]:
 def calibration_sentences(plan: Plan) -> tuple[str, ...]:
     """Where the calibrated figures come from, and where constants are another stack's."""
     from tgi_bench.analysis.setups import stack_name
-    from tgi_bench.analysis.stacks import provenance
+    from tgi_bench.estimate.calibration import provenance
 
     sentences: dict[str, None] = {}
     for deployment in plan.deployments:
@@ -263,7 +263,7 @@ def _seconds_of(requests: int, deployment: Deployment, trial: LoadTrial) -> floa
             prompt, output = trial.workload.prompt, trial.workload.output
             if prompt is None or output is None or deployment.model == ANY_MODEL:
                 return None
-            from tgi_bench.estimate.roofline import generate_time_s
+            from tgi_bench.estimate.step_time import generate_time_s
 
             sizes = (round(mean_tokens(prompt)), round(mean_tokens(output)))
             try:

@@ -7,12 +7,11 @@ import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tgi_bench.analysis.stacks import tgi_stack
 from tgi_bench.cli.engine_options import EngineOptions
 from tgi_bench.errors import InputError
-from tgi_bench.estimate.accelerator import accelerator
-from tgi_bench.estimate.constants import UNCALIBRATED, Constants
-from tgi_bench.estimate.model import model_names, model_shape
+from tgi_bench.estimate.calibration import tgi_stack
+from tgi_bench.estimate.setup import UNCALIBRATED, Constants
+from tgi_bench.estimate.tables import accelerator, model_names, model_shape
 from tgi_bench.plan.launcher_args import (
     NEWEST,
     LauncherSettings,

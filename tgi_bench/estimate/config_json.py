@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tgi_bench.errors import InputError
-from tgi_bench.estimate.model import ModelShape
 from tgi_bench.estimate.setup import LARGEST_SIZE
+from tgi_bench.estimate.tables import ModelShape
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,13 +13,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tgi_bench.errors import InputError
-from tgi_bench.estimate.model import (
+from tgi_bench.estimate.setup import Setup, check_sizes
+from tgi_bench.estimate.tables import (
     active_linear_parameters,
     mlp_matrix_parameters,
     parameters,
     vocabulary_parameters,
 )
-from tgi_bench.estimate.setup import Setup, check_sizes
 
 NORM_PASSES_RMS = 18
 """Reads and writes of a hidden-sized tensor, in units of dtype, of one RMSNorm in separate

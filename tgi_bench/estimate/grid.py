@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tgi_bench.errors import InputError
-from tgi_bench.estimate import host, interconnect
-from tgi_bench.estimate.model import attention_matrix_parameters, mlp_matrix_parameters
-from tgi_bench.estimate.roofline import (
+from tgi_bench.estimate import overheads
+from tgi_bench.estimate.setup import LARGEST_SIZE, Setup
+from tgi_bench.estimate.step_time import (
     Step,
     after_head,
     decode_attention,
@@ -26,7 +26,7 @@ from tgi_bench.estimate.roofline import (
     linears,
     prefill_attention,
 )
-from tgi_bench.estimate.setup import LARGEST_SIZE, Setup
+from tgi_bench.estimate.tables import attention_matrix_parameters, mlp_matrix_parameters
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -131,7 +131,7 @@ def setup_costs(setup: Setup) -> SetupCosts[float]:
     one, two = prefill_attention(setup, 1, 1), prefill_attention(setup, 1, 2)
     context = decode_attention(setup, 1, 1)
     no_row, row = head(setup, Step(1, 1, 0, 0)), head(setup, Step(1, 1, 1, 0))
-    link = interconnect.step_s(setup, 0, 0)
+    link = overheads.collectives_s(setup, 0, 0)
     # Growth a S + b S^2 through 0, known at S = 1 and 2; the rest of a subtraction may be -1e-20.
     pair = max(0.0, (two.compute_s - 2 * one.compute_s) / 2)
     score = max(0.0, (two.memory_s - 2 * one.memory_s) / 2) if setup.padded else 0.0
@@ -154,16 +154,16 @@ def setup_costs(setup: Setup) -> SetupCosts[float]:
         logits_row=after_head(setup, Step(0, 0, 1, 0)).memory_s,
         choice_row=after_head(setup, Step(1, 0, 0, 0)).memory_s,
         collectives=link,
-        token_link=interconnect.step_s(setup, 1, 0) - link,
-        row_link=interconnect.step_s(setup, 0, 1) - link,
-        launch=host.launch_s(setup),
-        kernels=host.kernels_s(setup),
-        choice=host.token_choice_s(setup, 1),
-        prompt_token=host.prompt_text_s(setup, 1),
-        prompt_position=host.prompt_positions_s(setup, 1),
-        skew=host.rank_skew_s(setup),
+        token_link=overheads.collectives_s(setup, 1, 0) - link,
+        row_link=overheads.collectives_s(setup, 0, 1) - link,
+        launch=overheads.launch_s(setup),
+        kernels=overheads.kernels_s(setup),
+        choice=overheads.token_choice_s(setup, 1),
+        prompt_token=overheads.prompt_text_s(setup, 1),
+        prompt_position=overheads.prompt_positions_s(setup, 1),
+        skew=overheads.rank_skew_s(setup),
         all_logits=float(setup.padded or setup.prompt_logprobs),
-        waits=float(host.waits_for_device(setup)),
+        waits=float(overheads.waits_for_device(setup)),
     )
 
 

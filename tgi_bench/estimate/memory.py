@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tgi_bench.estimate.accelerator import GIB
 from tgi_bench.estimate.setup import Setup, check_fraction, check_sizes
+from tgi_bench.estimate.tables import GIB
 
 CONTEXT_BYTES = 0.6 * GIB
 """CUDA context, loaded kernels and cuBLAS workspace of one process; order of magnitude."""

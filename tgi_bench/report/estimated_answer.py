@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tgi_bench.estimate.calibration import Calibration
-from tgi_bench.estimate.model import parameters
+from tgi_bench.estimate.tables import parameters
 from tgi_bench.report.estimated_figures import Estimate, StepEstimate
 from tgi_bench.report.json_text import json_text
 from tgi_bench.report.table import Table, csv_text, markdown

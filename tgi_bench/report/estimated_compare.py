@@ -9,7 +9,6 @@ from tgi_bench.analysis.run import Run
 from tgi_bench.errors import InputError
 from tgi_bench.estimate.calibration import Calibration, find, parse
 from tgi_bench.estimate.forward import forward_memory, forward_time
-from tgi_bench.estimate.limit import generate_limit_s, mean_decode_limit_s, prefill_limit_s
 from tgi_bench.estimate.memory import (
     MemoryNeed,
     decode_memory,
@@ -17,9 +16,16 @@ from tgi_bench.estimate.memory import (
     prefill_memory,
     prefill_step_memory,
 )
-from tgi_bench.estimate.model import active_linear_parameters, vocabulary_parameters
-from tgi_bench.estimate.roofline import StepTime, decode_time, prefill_time
 from tgi_bench.estimate.setup import Setup
+from tgi_bench.estimate.step_time import (
+    StepTime,
+    decode_time,
+    generate_limit_s,
+    mean_decode_limit_s,
+    prefill_limit_s,
+    prefill_time,
+)
+from tgi_bench.estimate.tables import active_linear_parameters, vocabulary_parameters
 from tgi_bench.report.estimated_figures import generate_s
 from tgi_bench.report.estimated_measured import Measured, measured, simulated
 

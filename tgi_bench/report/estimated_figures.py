@@ -6,11 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tgi_bench.estimate.host import waits_for_device
-from tgi_bench.estimate.limit import decode_limit_s, middle_context, prefill_limit_s
 from tgi_bench.estimate.memory import fits, prefill_memory
-from tgi_bench.estimate.roofline import decode_time, prefill_time
+from tgi_bench.estimate.overheads import waits_for_device
 from tgi_bench.estimate.setup import Setup, check_sizes
+from tgi_bench.estimate.step_time import (
+    decode_limit_s,
+    decode_time,
+    middle_context,
+    prefill_limit_s,
+    prefill_time,
+)
 
 if TYPE_CHECKING:
     from tgi_bench.estimate.grid_estimate import GridEstimate

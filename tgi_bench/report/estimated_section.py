@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from statistics import mean, median
 
 from tgi_bench.analysis.run import Run
-from tgi_bench.analysis.stacks import none_published, provenance
+from tgi_bench.estimate.calibration import none_published, provenance
 from tgi_bench.report.estimated_answer import milliseconds, percent
 from tgi_bench.report.estimated_compare import Compared, Comparisons, Said, comparisons
 from tgi_bench.report.import_grid import OUR_ESTIMATES

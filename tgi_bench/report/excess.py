@@ -12,8 +12,8 @@ from tgi_bench.analysis.scaling import usable
 from tgi_bench.analysis.setups import planned_setup
 from tgi_bench.errors import InputError
 from tgi_bench.estimate.calibration import Calibration
-from tgi_bench.estimate.roofline import decode_time, prefill_time
 from tgi_bench.estimate.setup import Setup
+from tgi_bench.estimate.step_time import decode_time, prefill_time
 from tgi_bench.plan.plan import Deployment, Engine, LauncherKind
 from tgi_bench.report.estimated_compare import simulated_with
 

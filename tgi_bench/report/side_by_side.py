@@ -8,8 +8,8 @@ from statistics import mean
 
 from tgi_bench.analysis.run import Origin, Run, StepFigures, TrialSummary
 from tgi_bench.analysis.scaling import has_figures
-from tgi_bench.analysis.stacks import provenance
 from tgi_bench.errors import InputError
+from tgi_bench.estimate.calibration import provenance
 from tgi_bench.observation import Outcome
 from tgi_bench.report.estimated_compare import comparisons, simulated_with
 from tgi_bench.report.estimated_measured import simulated

@@ -11,11 +11,10 @@ from tgi_bench.analysis.setups import planned_setup
 from tgi_bench.analysis.telemetry import DeviceFigures, TelemetrySummary
 from tgi_bench.device_observation import DeviceKind, Gauges
 from tgi_bench.errors import InputError
-from tgi_bench.estimate.accelerator import accelerator
 from tgi_bench.estimate.memory import prefill_memory
-from tgi_bench.estimate.model import model_shape
-from tgi_bench.estimate.roofline import generate_time_s
 from tgi_bench.estimate.setup import Setup
+from tgi_bench.estimate.step_time import generate_time_s
+from tgi_bench.estimate.tables import accelerator, model_shape
 from tgi_bench.plan.plan import BatchTrial, Deployment
 from tgi_bench.report.table import Table, markdown
 from tgi_bench.report.words import UNDEFINED

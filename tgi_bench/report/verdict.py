@@ -13,9 +13,9 @@ from tgi_bench.analysis.metrics import (
 )
 from tgi_bench.analysis.rules import SHOWN, Check
 from tgi_bench.analysis.run import DeploymentRecord, Origin, Run
-from tgi_bench.analysis.stacks import provenance
 from tgi_bench.analysis.telemetry import TELEMETRY_DEFINITIONS
 from tgi_bench.analysis.verdict import CLIENT_SHARE
+from tgi_bench.estimate.calibration import provenance
 from tgi_bench.observation import Outcome, ServerFacts
 from tgi_bench.plan.plan import LauncherKind, SimulatedOptions
 from tgi_bench.report.estimated_compare import SIMULATED_WITH, simulated_with

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tgi_bench.estimate.constants import UNCALIBRATED, Constants
+from tgi_bench.estimate.setup import UNCALIBRATED, Constants
 from tgi_bench.torch_engine.spec import ModelSpec
 
 Version = tuple[int, int, int]

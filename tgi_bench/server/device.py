@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tgi_bench.estimate.accelerator import accelerator
 from tgi_bench.estimate.memory import (
     MemoryNeed,
     beside_pool_bytes,
@@ -18,9 +17,9 @@ from tgi_bench.estimate.memory import (
     prefill_step_memory,
     runtime_bytes,
 )
-from tgi_bench.estimate.model import model_shape
-from tgi_bench.estimate.roofline import decode_time, prefill_time
 from tgi_bench.estimate.setup import Setup
+from tgi_bench.estimate.step_time import decode_time, prefill_time
+from tgi_bench.estimate.tables import accelerator, model_shape
 from tgi_bench.server.behaviour import Behaviour
 from tgi_bench.server.config import EngineConfig
 from tgi_bench.torch_engine.out_of_memory import size_text

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tgi_bench.errors import InputError
-from tgi_bench.estimate.model import ModelShape, model_shape
+from tgi_bench.estimate.tables import ModelShape, model_shape
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig

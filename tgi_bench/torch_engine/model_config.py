@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tgi_bench.errors import InputError
-from tgi_bench.estimate.model import model_names
+from tgi_bench.estimate.tables import model_names
 from tgi_bench.torch_engine.architecture import named_config
 from tgi_bench.torch_engine.spec import ModelSpec
 

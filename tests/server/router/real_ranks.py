@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from tests.server.router.serving import LIMITS, config, until
-from tgi_bench.estimate.constants import UNCALIBRATED, Constants
+from tgi_bench.estimate.setup import UNCALIBRATED, Constants
 from tgi_bench.server import shard
 from tgi_bench.server.config import EngineConfig, RouterLimits, ServerConfig, Version
 from tgi_bench.server.log import Log

@@ -20,7 +20,7 @@ from tests.drive.recorded_http import connection, names
 from tests.server.router.http_comparison import asked, differences, recorded
 from tests.server.router.real_ranks import PADDED, Running, real
 from tests.server.router.serving import LIMITS
-from tgi_bench.estimate.constants import Constants
+from tgi_bench.estimate.setup import Constants
 from tgi_bench.server.config import Version
 
 VERSIONS: dict[str, Version] = {"tgi-3.3.7": (3, 3, 7), "tgi-2.0.4": (2, 0, 4)}

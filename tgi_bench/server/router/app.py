@@ -10,7 +10,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from tgi_bench.errors import InputError, LaunchError
-from tgi_bench.estimate.model import model_shape
+from tgi_bench.estimate.tables import model_shape
 from tgi_bench.server.behaviour import Behaviour
 from tgi_bench.server.config import EngineConfig, ServerConfig
 from tgi_bench.server.log import ROUTER, Log

@@ -2,6 +2,8 @@
 
 A step is a few groups of kernels that run one after the other. Within a group computing and
 reading memory overlap, so that it takes the longer of the two; groups do not overlap.
+A limit is what the hardware allows at best: data sheet rates, no host, nothing twice. "Percent of
+the roofline" of a measured step is its limit / measured. No estimate is below it.
 """
 
 from __future__ import annotations
@@ -9,14 +11,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from tgi_bench.estimate import host, interconnect
-from tgi_bench.estimate.model import (
+from tgi_bench.estimate import overheads
+from tgi_bench.estimate.setup import LARGEST_SIZE, Setup, check_sizes
+from tgi_bench.estimate.tables import (
     active_linear_parameters,
     attention_matrix_parameters,
+    linear_parameters,
     mlp_matrix_parameters,
     vocabulary_parameters,
 )
-from tgi_bench.estimate.setup import Setup, check_sizes
 
 HIDDEN_PASSES_PADDED = 16
 """Reads and writes of a hidden-sized tensor in one eager layer: 2 norms (4), 2 residual
@@ -233,13 +236,13 @@ def _step_time(setup: Setup, step: Step, attention: Kernels) -> StepTime:
     )
     compute_s = sum(group.compute_s for group in groups)
     memory_s = sum(group.memory_s for group in groups)
-    interconnect_s = interconnect.step_s(setup, step.tokens, step.logits_tokens)
-    device_s = sum(group.total_s for group in groups) + interconnect_s + host.kernels_s(setup)
-    launch_s = host.launch_s(setup)
-    choice_s = host.token_choice_s(setup, step.batch_size)
-    choice_s += host.prompt_text_s(setup, step.prompt_tokens) + host.rank_skew_s(setup)
-    choice_s += host.prompt_positions_s(setup, step.prompt_tokens // step.batch_size)
-    waits = host.waits_for_device(setup)
+    interconnect_s = overheads.collectives_s(setup, step.tokens, step.logits_tokens)
+    device_s = sum(group.total_s for group in groups) + interconnect_s + overheads.kernels_s(setup)
+    launch_s = overheads.launch_s(setup)
+    choice_s = overheads.token_choice_s(setup, step.batch_size)
+    choice_s += overheads.prompt_text_s(setup, step.prompt_tokens) + overheads.rank_skew_s(setup)
+    choice_s += overheads.prompt_positions_s(setup, step.prompt_tokens // step.batch_size)
+    waits = overheads.waits_for_device(setup)
     busy_s = device_s + launch_s if waits else max(device_s, launch_s)
     device: tuple[tuple[float, Bound], ...] = (
         (compute_s, "compute"),
@@ -283,3 +286,74 @@ def generate_time_s(setup: Setup, batch_size: int, prompt_tokens: int, new_token
         for step in range(1, new_tokens)
     )
     return prefill_time(setup, batch_size, prompt_tokens).total_s + decode
+
+
+def _limit_s(setup: Setup, flop: tuple[float, float], moved_bytes: float, tokens: int) -> float:
+    """max(compute, memory, interconnect), seconds. flop: of linear layers, of everything else."""
+    device = setup.accelerator
+    peak = device.fp32_flop_per_s if setup.dtype == "float32" else device.flop_per_s
+    int8 = device.int8_op_per_s if setup.quantize == "bitsandbytes" else None
+    compute_s = flop[0] / (int8 or peak) + flop[1] / peak
+    n = setup.num_shard
+    ring_bytes = 2 * (n - 1) / n * tokens * setup.model.hidden * setup.dtype_bytes
+    nvlink = overheads.uses_nvlink(setup)
+    link = device.nvlink_bytes_per_s if nvlink else device.pcie_bytes_per_s
+    link_s = overheads.reduces_per_step(setup) * ring_bytes / link
+    return max(compute_s, moved_bytes / device.bytes_per_s, link_s)
+
+
+def _limit_bytes(setup: Setup, tokens: int) -> float:
+    """Touched weights of the linear layers and of the logits, read once."""
+    linear = min(touched_linear_parameters(setup, tokens), linear_parameters(setup.model))
+    head = vocabulary_parameters(setup.model) * setup.dtype_bytes
+    return (linear * setup.linear_weight_bytes + head) / setup.num_shard
+
+
+def _limit_flop(setup: Setup, tokens: int, rows: int, pairs: float) -> tuple[float, float]:
+    """Of linear layers; of logits and attention. All of one device."""
+    model = setup.model
+    linear = 2.0 * active_linear_parameters(model) * tokens
+    head = 2.0 * vocabulary_parameters(model) * rows
+    attention = 4.0 * pairs * model.heads * model.head_dim * model.layers
+    return linear / setup.num_shard, (head + attention) / setup.num_shard
+
+
+def prefill_limit_s(setup: Setup, batch_size: int, prompt_tokens: int) -> float:
+    """One prefill step: the causal half of attention, logits of each prompt's last token."""
+    check_sizes(batch_size=batch_size, prompt_tokens=prompt_tokens)
+    tokens = batch_size * prompt_tokens
+    pairs = batch_size * prompt_tokens * (prompt_tokens + 1) / 2
+    moved = _limit_bytes(setup, tokens) + tokens * setup.kv_bytes_per_token
+    return _limit_s(setup, _limit_flop(setup, tokens, batch_size, pairs), moved, tokens)
+
+
+def decode_limit_s(setup: Setup, batch_size: int, context_tokens: int) -> float:
+    """One decode step: weights and KV cache read once."""
+    check_sizes(batch_size=batch_size, context_tokens=context_tokens)
+    context = batch_size * context_tokens
+    moved = _limit_bytes(setup, batch_size) + context * setup.kv_bytes_per_token
+    return _limit_s(
+        setup, _limit_flop(setup, batch_size, batch_size, float(context)), moved, batch_size
+    )
+
+
+def middle_context(prompt_tokens: int, new_tokens: int) -> int:
+    """Tokens that a decode step in the middle of a generate attends to."""
+    return min(prompt_tokens + -(-new_tokens // 2), LARGEST_SIZE)
+
+
+def mean_decode_limit_s(
+    setup: Setup, batch_size: int, prompt_tokens: int, new_tokens: int
+) -> float:
+    """The mean of a generate's decode steps: that of the one in the middle."""
+    context = prompt_tokens if new_tokens == 1 else middle_context(prompt_tokens, new_tokens)
+    return decode_limit_s(setup, batch_size, context)
+
+
+def generate_limit_s(setup: Setup, batch_size: int, prompt_tokens: int, new_tokens: int) -> float:
+    """One prefill step and new_tokens - 1 decode steps."""
+    check_sizes(new_tokens=new_tokens)
+    decode = sum(
+        decode_limit_s(setup, batch_size, prompt_tokens + step) for step in range(1, new_tokens)
+    )
+    return prefill_limit_s(setup, batch_size, prompt_tokens) + decode

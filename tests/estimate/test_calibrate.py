@@ -14,7 +14,6 @@ from tgi_bench.estimate.fitting import (
     PADDED_NAMES,
     Phase,
     Point,
-    Sizes,
     Subject,
     calibrate,
     estimated_s,
@@ -25,8 +24,9 @@ from tgi_bench.estimate.fitting import (
     names_for,
     predictions,
 )
+from tgi_bench.estimate.grid import Sizes
 from tgi_bench.estimate.setup import PRIOR, UNCALIBRATED, Setup
-from tgi_bench.estimate.step_time import decode_time, generate_time_s, prefill_time
+from tgi_bench.estimate.step_time import decode_time, generate_s, prefill_time
 
 TRUTH = {
     "dispatch_s": 15e-6,
@@ -104,7 +104,7 @@ def test_points_are_estimated_by_phase() -> None:
     phases: tuple[Phase, ...] = ("generate", "decode", "prefill")
     mixed = [Point(setup, phase, Sizes(2, 50, 4), 1.0) for phase in phases]
     expected = [
-        generate_time_s(setup, 2, 50, 4),
+        generate_s(setup, 2, 50, 4),
         decode_time(setup, 2, 50).total_s,
         prefill_time(setup, 2, 50).total_s,
     ]

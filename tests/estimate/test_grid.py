@@ -1,33 +1,32 @@
-"""Arrays of configurations: equal to the scalar functions, and what must hold for all."""
+"""Configurations: one by one and many at once, and what must hold for all."""
 
 from __future__ import annotations
 
 import dataclasses
+from math import isfinite
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.estimate.setups import bloomz, llama
-from tests.estimate.test_roofline import setups
+from tests.estimate.test_step_time import setups
 from tgi_bench.errors import InputError
-from tgi_bench.estimate.grid import Grid, grid_of
-from tgi_bench.estimate.grid_estimate import GridEstimate, grid_estimate
-from tgi_bench.estimate.memory import fits, prefill_memory
-from tgi_bench.estimate.memory_arrays import energy_j, memory_arrays
-from tgi_bench.estimate.setup import ABSENT, RANGES, UNCALIBRATED, Constants, Setup
-from tgi_bench.estimate.step_arrays import BOUNDS, decode_arrays, generate_s, prefill_arrays
+from tgi_bench.estimate.grid import FEW, MANY, Estimate, Sizes, estimate, estimates
+from tgi_bench.estimate.setup import ABSENT, LARGEST_SIZE, RANGES, UNCALIBRATED, Constants, Setup
 from tgi_bench.estimate.step_time import (
     decode_limit_s,
     decode_time,
     generate_limit_s,
-    generate_time_s,
+    generate_s,
     prefill_limit_s,
     prefill_time,
 )
+from tgi_bench.estimate.tables import accelerator, model_shape
 
 sizes = st.integers(1, 2048)
+HALF = LARGEST_SIZE // 2
+EXTREME = st.one_of(st.sampled_from([1, 2, HALF - 1, HALF]), st.integers(1, HALF))
 
 
 @st.composite
@@ -50,44 +49,19 @@ def any_setups(draw: st.DrawFn) -> Setup:
     )
 
 
-@given(any_setups(), sizes, sizes, st.integers(1, 20))
+def summed_s(setup: Setup, batch: int, prompt: int, new: int) -> float:
+    """A generate, step by step."""
+    steps = (decode_time(setup, batch, prompt + step).total_s for step in range(1, new))
+    return prefill_time(setup, batch, prompt).total_s + sum(steps)
+
+
+@given(any_setups(), sizes, sizes, st.integers(1, 60))
 @settings(deadline=None)
-def test_arrays_equal_the_scalar_functions(setup: Setup, batch: int, prompt: int, new: int) -> None:
-    grid = grid_of([setup], [(batch, prompt, new)])
-    for arrays, scalar in (
-        (prefill_arrays(grid), prefill_time(setup, batch, prompt)),
-        (decode_arrays(grid), decode_time(setup, batch, prompt)),
-    ):
-        assert arrays.compute_s[0] == pytest.approx(scalar.compute_s, rel=1e-9)
-        assert arrays.memory_s[0] == pytest.approx(scalar.memory_s, rel=1e-9)
-        assert arrays.interconnect_s[0] == pytest.approx(scalar.interconnect_s, rel=1e-9)
-        assert arrays.host_s[0] == pytest.approx(scalar.host_s, rel=1e-9)
-        assert arrays.total_s[0] == pytest.approx(scalar.total_s, rel=1e-9)
-        assert 0 < arrays.bound_share[0] <= 1
-        if BOUNDS[arrays.bound[0]] == scalar.bound:
-            assert arrays.bound_share[0] == pytest.approx(scalar.bound_share, rel=1e-9)
-        else:  # two within a rounding of each other
-            two = sorted([scalar.compute_s, scalar.memory_s, scalar.interconnect_s])[-2:]
-            assert two[0] == pytest.approx(two[1], rel=1e-6) or "host" in (
-                scalar.bound,
-                BOUNDS[arrays.bound[0]],
-            )
-    whole = generate_time_s(setup, batch, prompt, new)
-    assert generate_s(grid)[0] == pytest.approx(whole, rel=1e-9)
-
-
-@given(any_setups(), sizes, sizes, st.integers(1, 100))
-def test_memory_arrays_equal_the_scalar_functions(
+def test_a_generate_is_the_sum_of_its_steps(
     setup: Setup, batch: int, prompt: int, new: int
 ) -> None:
-    found = memory_arrays(grid_of([setup], [(batch, prompt, new)]))
-    need = prefill_memory(setup, batch, prompt, new)
-    assert found.total_bytes[0] == pytest.approx(need.total_bytes)
-    assert found.weights_bytes[0] == pytest.approx(need.weights_bytes)
-    assert found.kv_cache_bytes[0] == pytest.approx(need.kv_cache_bytes)
-    assert found.activations_bytes[0] == pytest.approx(need.activations_bytes)
-    assert found.runtime_bytes[0] == pytest.approx(need.runtime_bytes)
-    assert found.fits[0] == fits(setup, need)
+    looped = summed_s(setup, batch, prompt, new)
+    assert generate_s(setup, batch, prompt, new) == pytest.approx(looped, rel=1e-9)
 
 
 @given(any_setups(), sizes, sizes, st.integers(1, 20))
@@ -104,7 +78,7 @@ def test_nothing_below_the_limit_of_the_hardware(
         decode_time(setup, batch, prompt).total_s * rounding
     )
     assert generate_limit_s(setup, batch, prompt, new) <= (
-        generate_time_s(setup, batch, prompt, new) * rounding
+        generate_s(setup, batch, prompt, new) * rounding
     )
 
 
@@ -113,14 +87,22 @@ def test_nothing_below_the_limit_of_the_hardware(
 def test_latency_and_memory_grow(
     setup: Setup, batch: int, prompt: int, new: int, more: int
 ) -> None:
-    wider, longer = (batch + more, prompt, new), (batch, prompt + more, new)
-    found = grid_estimate(grid_of([setup] * 3, [(batch, prompt, new), wider, longer]))
-    for step in (found.prefill.total_s, found.decode.total_s, found.generate_s):
-        assert step[1] > step[0]
+    one = estimate(setup, Sizes(batch, prompt, new))
+    wider = estimate(setup, Sizes(batch + more, prompt, new))
+    longer = estimate(setup, Sizes(batch, prompt + more, new))
+    for less, wide, long in zip(*map(seconds, (one, wider, longer)), strict=True):
+        assert wide > less
         # Not above: a step may hide its context behind the host.
-        assert step[2] >= step[0] * (1 - 1e-12)
-    assert found.memory.total_bytes[1] > found.memory.total_bytes[0]
-    assert found.memory.total_bytes[2] >= found.memory.total_bytes[0]
+        assert long >= less * (1 - 1e-12)
+    assert wider.memory.total_bytes > one.memory.total_bytes
+    assert longer.memory.total_bytes >= one.memory.total_bytes
+    newer = estimate(setup, Sizes(batch, prompt, new + more))
+    assert newer.generate_s >= one.generate_s * (1 - 1e-12)
+    assert newer.memory.total_bytes >= one.memory.total_bytes * (1 - 1e-12)
+
+
+def seconds(found: Estimate) -> tuple[float, float, float]:
+    return found.prefill.time.total_s, found.decode.time.total_s, found.generate_s
 
 
 def test_latency_grows_with_context_where_the_device_is_the_bound() -> None:
@@ -130,85 +112,107 @@ def test_latency_grows_with_context_where_the_device_is_the_bound() -> None:
     assert prefill_time(bloomz(), 8, 1001).total_s > prefill_time(bloomz(), 8, 1000).total_s
 
 
-@given(st.lists(st.tuples(any_setups(), sizes, sizes, sizes), min_size=1, max_size=5))
-@settings(deadline=None)
+@given(any_setups(), EXTREME, EXTREME, EXTREME)
+@settings(max_examples=150, deadline=None)
 def test_every_figure_is_finite_and_above_zero(
-    rows: list[tuple[Setup, int, int, int]],
+    setup: Setup, batch: int, prompt: int, new: int
 ) -> None:
-    found = grid_estimate(grid_of([row[0] for row in rows], [row[1:] for row in rows]))
-    figures = [
-        found.prefill.total_s,
-        found.decode.total_s,
-        found.generate_s,
-        found.prefill_tokens_per_s,
+    found = estimate(setup, Sizes(batch, prompt, new))
+    memory = found.memory
+    for figure in (
+        *seconds(found),
+        found.prefill.limit_s,
+        found.decode.limit_s,
+        found.prompt_tokens_per_s,
         found.decode_tokens_per_s,
-        found.generate_tokens_per_s,
+        found.new_tokens_per_s,
         found.energy_j_per_token,
-        found.memory.total_bytes,
-    ]
-    for figure in figures:
-        assert figure.shape == (len(rows),)
-        assert np.isfinite(figure).all()
-        assert (figure > 0).all()
+        memory.weights_bytes,
+        memory.kv_cache_bytes,
+        memory.activations_bytes,
+        memory.runtime_bytes,
+        memory.total_bytes,
+        memory.largest_block_bytes,
+    ):
+        assert isfinite(figure)
+        assert figure > 0
+    for step in (found.prefill, found.decode):
+        assert 0 < step.time.bound_share <= 1
+        assert 0 < step.roofline_share <= 1 + 1e-9
 
 
-def _by_hand() -> GridEstimate:
-    return grid_estimate(grid_of([bloomz(8)], [(4, 1024, 8)]))
+@pytest.mark.parametrize(
+    "setup",
+    [
+        bloomz(2),
+        llama(),
+        dataclasses.replace(llama(quantize="bitsandbytes"), generator="transformers"),
+        dataclasses.replace(bloomz(), split_devices=4),
+        Setup(model_shape("facebook/opt-6.7b"), accelerator("L4"), 8, dtype="float32"),
+    ],
+    ids=["padded", "flash", "waiting", "split", "links"],
+)
+def test_many_at_once_are_what_they_are_one_by_one(setup: Setup) -> None:
+    """To the last bit: a matrix of MANY says of each row what the row alone does."""
+    asked = [(setup, Sizes(1 + i % 7, 1 + 13 * i, 1 + i % 50)) for i in range(MANY)]
+    few = [(llama(2), Sizes(1 + i, 10, 10)) for i in range(FEW - 1)]
+    asked[10:10] = few
+    assert estimates(asked) == tuple(estimate(*one) for one in asked)
+
+
+def test_experts_touched_are_many_at_once_what_they_are_one_by_one() -> None:
+    """Powers of arrays and of numbers may differ in the last bit."""
+    mixtral = Setup(model_shape("mistralai/Mixtral-8x7B-v0.1"), accelerator("H100-SXM"), 2)
+    asked = [(mixtral, Sizes(1 + i % 20, 1 + i, 2)) for i in range(MANY)]
+    for one, found in zip(asked, estimates(asked), strict=True):
+        assert seconds(found) == pytest.approx(seconds(estimate(*one)), rel=1e-14)
 
 
 def test_throughput_and_energy_by_hand() -> None:
-    found, setup = _by_hand(), bloomz(8)
-    prefill = prefill_time(setup, 4, 1024).total_s
-    whole = generate_time_s(setup, 4, 1024, 8)
-    assert found.prefill_tokens_per_s[0] == pytest.approx(4 * 1024 / prefill)
-    assert found.decode_tokens_per_s[0] == pytest.approx(4 * 7 / (whole - prefill))
-    assert found.generate_tokens_per_s[0] == pytest.approx(4 * 8 / whole)
-    # Eight A100 of 400 W, all of them.
-    assert found.energy_j_per_token[0] == pytest.approx(8 * 400 * whole / 32)
-    assert found.decode.total_s[0] == pytest.approx(decode_time(setup, 4, 1028).total_s)
+    setup = bloomz(8)
+    found = estimate(setup, Sizes(4, 1024, 8))
+    whole = summed_s(setup, 4, 1024, 8)
+    assert found.prompt_tokens_per_s == pytest.approx(
+        4 * 1024 / prefill_time(setup, 4, 1024).total_s
+    )
+    step = decode_time(setup, 4, 1028).total_s
+    assert found.decode.time.total_s == step
+    assert found.decode_tokens_per_s == pytest.approx(4 / step)
+    assert found.new_tokens_per_s == pytest.approx(4 * 8 / whole)
+    # Eight A100 of 400 W, all of them; 32 new tokens.
+    assert found.energy_j_per_token == pytest.approx(8 * 400 * whole / 32)
 
 
 def test_one_new_token_has_a_decode_step_of_its_own() -> None:
-    found = grid_estimate(grid_of([llama()], [(2, 100, 1)]))
-    assert found.generate_s[0] == found.prefill.total_s[0]
-    assert found.decode_tokens_per_s[0] == pytest.approx(2 / decode_time(llama(), 2, 101).total_s)
+    found = estimate(llama(), Sizes(2, 100, 1))
+    assert found.generate_s == found.prefill.time.total_s
+    assert found.decode_tokens_per_s == pytest.approx(2 / decode_time(llama(), 2, 101).total_s)
+    # Beyond the largest size there is no step to count.
+    assert estimate(llama(), Sizes(2, LARGEST_SIZE, 1)).generate_s > 0
 
 
 def test_energy_counts_devices_that_take_turns() -> None:
-    split = dataclasses.replace(bloomz(), split_devices=4)
-    grid = grid_of([bloomz(), split], [(1, 10, 2), (1, 10, 2)])
-    assert energy_j(grid, np.ones(2)).tolist() == [400.0, 1600.0]
-
-
-def test_one_setup_is_held_once() -> None:
-    grid = grid_of([bloomz(), llama(), bloomz()], [(1, 1, 1)] * 3)
-    assert len(grid.setups) == 2
-    assert grid.setup_index.tolist() == [0, 1, 0]
+    split = estimate(dataclasses.replace(bloomz(), split_devices=4), Sizes(1, 10, 2))
+    assert split.energy_j_per_token == pytest.approx(4 * 400 * split.generate_s / 2)
 
 
 @pytest.mark.parametrize(
     ("size", "message"),
     [
-        ((0, 8, 8), "batch_size must be from 1"),
-        ((8, -1, 8), "prompt_tokens must be from 1"),
-        ((8, 8, 10**8), "new_tokens must be from 1"),
+        ((0, 8, 8), "batch_size is 0; it must be from 1"),
+        ((8, -1, 8), "prompt_tokens is -1; it must be from 1"),
+        ((8, 8, 10**8), "new_tokens is 100000000; it must be from 1"),
     ],
 )
 def test_sizes_are_checked(size: tuple[int, int, int], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        grid_of([bloomz()], [size])
+        Sizes(*size)
 
 
-def test_shapes_are_checked() -> None:
-    one, two, none = np.ones(1), np.ones(2), np.array([], dtype=np.int64)
-    with pytest.raises(InputError, match="empty"):
-        Grid((bloomz(),), none, one, one, one)
-    with pytest.raises(InputError, match=r"batch_size has shape \(2,\)"):
-        Grid((bloomz(),), np.array([0]), two, one, one)
-    with pytest.raises(InputError, match="setup_index must be from 0 to 0"):
-        Grid((bloomz(),), np.array([1]), one, one, one)
-    with pytest.raises(InputError, match="prompt_tokens must be from 1"):
-        Grid((bloomz(),), np.array([0]), one, one * np.nan, one)
+@pytest.mark.parametrize("times", [1, MANY])
+def test_sizes_of_the_last_step_are_checked(times: int) -> None:
+    with pytest.raises(InputError, match="context_tokens is 10000001; it must be from 1"):
+        estimates([(bloomz(), Sizes(1, LARGEST_SIZE, 2))] * times)
 
 
 def test_absent_constants_are_those_that_are_zero() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 
 from tests.estimate.setups import bloomz, llama
-from tests.estimate.test_roofline import setups, sizes
+from tests.estimate.test_step_time import setups, sizes
 from tgi_bench.errors import InputError
 from tgi_bench.estimate.memory import (
     TRANSIENT_UTILISATION,

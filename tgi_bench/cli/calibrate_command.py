@@ -12,6 +12,7 @@ from tgi_bench.cli.echo import echo
 from tgi_bench.cli.run_view import load
 from tgi_bench.errors import InputError, ResultsError
 from tgi_bench.estimate.calibration import Calibration, dump, published
+from tgi_bench.estimate.grid import Sizes
 from tgi_bench.estimate.setup import ABSENT, UNCALIBRATED, check_names
 from tgi_bench.estimate.tables import accelerator
 from tgi_bench.report.estimated_measured import Measured, measured, simulated
@@ -126,7 +127,7 @@ def _fit(
         fitting.Point(
             figure.setup,
             figure.phase,
-            fitting.Sizes(
+            Sizes(
                 figure.sizes.batch_size,
                 figure.sizes.middle_context
                 if figure.phase == "decode" and figure.sizes.new_tokens > 1

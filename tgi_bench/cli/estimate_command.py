@@ -18,6 +18,7 @@ from tgi_bench.estimate.calibration import (
     stack_of,
     tgi_stack,
 )
+from tgi_bench.estimate.grid import Sizes, estimates
 from tgi_bench.estimate.setup import LARGEST_SIZE, Setup
 from tgi_bench.estimate.tables import accelerator
 from tgi_bench.report.estimated_answer import (
@@ -34,7 +35,6 @@ from tgi_bench.report.estimated_answer import (
     shared,
     tables,
 )
-from tgi_bench.report.estimated_figures import Sizes, estimates
 
 if TYPE_CHECKING:
     from tgi_bench.cli.experiment_file import Request

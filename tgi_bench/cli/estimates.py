@@ -124,8 +124,7 @@ def _estimate(server: _Server, trial: BatchTrial) -> TrialEstimate:
 
 
 def _times(setup: Setup, trial: BatchTrial) -> TrialTimes:
-    from tgi_bench.estimate.step_time import decode_time, prefill_time
-    from tgi_bench.report.estimated_figures import Sizes, generate_s
+    from tgi_bench.estimate.step_time import decode_time, generate_s, prefill_time
 
     batch, prompt, new = trial.batch_size, trial.sequence_length, trial.decode_length
     prefill = prefill_time(setup, batch, prompt)
@@ -135,7 +134,7 @@ def _times(setup: Setup, trial: BatchTrial) -> TrialTimes:
         prefill_bound=prefill.bound,
         decode_s=None if decode is None else decode.total_s,
         decode_bound=None if decode is None else decode.bound,
-        total_s=(trial.warmups + trial.runs) * generate_s(setup, Sizes(batch, prompt, new)),
+        total_s=(trial.warmups + trial.runs) * generate_s(setup, batch, prompt, new),
     )
 
 
@@ -263,14 +262,14 @@ def _seconds_of(requests: int, deployment: Deployment, trial: LoadTrial) -> floa
             prompt, output = trial.workload.prompt, trial.workload.output
             if prompt is None or output is None or deployment.model == ANY_MODEL:
                 return None
-            from tgi_bench.estimate.step_time import generate_time_s
+            from tgi_bench.estimate.step_time import generate_s
 
             sizes = (round(mean_tokens(prompt)), round(mean_tokens(output)))
             try:
                 setup = setup_of(deployment)
             except InputError:
                 return None  # a model or accelerator outside the table: `plan` says which
-            return ceil(requests / concurrency) * generate_time_s(setup, concurrency, *sizes)
+            return ceil(requests / concurrency) * generate_s(setup, concurrency, *sizes)
         case _:
             return None
 

@@ -8,41 +8,23 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite, log
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from scipy.optimize import OptimizeResult, least_squares
 
 from tgi_bench.errors import InputError
+from tgi_bench.estimate.arithmetic import N
 from tgi_bench.estimate.calibration import Calibration, HeldOut
 from tgi_bench.estimate.forward import forward_time
-from tgi_bench.estimate.grid import FloatArray, grid_of
-from tgi_bench.estimate.setup import PRIOR, RANGES, UNCALIBRATED, Setup, check_names, check_sizes
-from tgi_bench.estimate.step_arrays import decode_arrays, generate_s, prefill_arrays
+from tgi_bench.estimate.grid import FEW, Sizes, rows_of, size_columns
+from tgi_bench.estimate.setup import PRIOR, RANGES, UNCALIBRATED, Setup, check_names
+from tgi_bench.estimate.step_time import decode_time, generate_s, prefill_time
+
+if TYPE_CHECKING:
+    from tgi_bench.estimate.arithmetic import FloatArray
 
 Phase = Literal["prefill", "decode", "generate", "forward"]
-
-
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """What one measurement ran.
-
-    prompt_tokens: of each sequence; in decode the tokens that it attends to.
-    new_tokens: of a generate. mlp_degree: devices that share each MLP of a forward pass.
-    """
-
-    batch_size: int
-    prompt_tokens: int
-    new_tokens: int = 1
-    mlp_degree: int = 1
-
-    def __post_init__(self) -> None:
-        check_sizes(
-            batch_size=self.batch_size,
-            prompt_tokens=self.prompt_tokens,
-            new_tokens=self.new_tokens,
-            mlp_degree=self.mlp_degree,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,40 +45,32 @@ class Point:
             raise InputError(f"a measured time is {self.measured_s}; it must be above 0 seconds")
 
 
-def _phase_s(phase: Phase, setups: Sequence[Setup], sizes: Sequence[Sizes]) -> FloatArray:
-    if phase == "forward":
-        times = [
-            forward_time(setup, size.batch_size, size.prompt_tokens, size.mlp_degree).total_s
-            for setup, size in zip(setups, sizes, strict=True)
-        ]
-        return np.array(times)
-    grid = grid_of(setups, [(s.batch_size, s.prompt_tokens, s.new_tokens) for s in sizes])
+def _seconds(setup: Setup, phase: Phase, mlp_degree: int, sizes: tuple[N, N, N]) -> N:
+    batch_size, prompt_tokens, new_tokens = sizes
     match phase:
         case "prefill":
-            return prefill_arrays(grid).total_s
+            return prefill_time(setup, batch_size, prompt_tokens).total_s
         case "decode":
-            return decode_arrays(grid).total_s
+            return decode_time(setup, batch_size, prompt_tokens).total_s
         case "generate":
-            return generate_s(grid)
+            return generate_s(setup, batch_size, prompt_tokens, new_tokens)
+        case "forward":
+            return forward_time(setup, batch_size, prompt_tokens, mlp_degree).total_s
 
 
 def estimated_s(points: Sequence[Point], values: Mapping[str, float] | None = None) -> FloatArray:
     """Estimated seconds of each point, shape (n,); `values` replace its setup's constants."""
-    setups = {point.setup: point.setup for point in points}
-    if values is not None:
-        setups = {
-            setup: replace(setup, constants=replace(setup.constants, **values)) for setup in setups
-        }
     times = np.empty(len(points))
-    rows: dict[Phase, list[int]] = {}
-    for row, point in enumerate(points):
-        rows.setdefault(point.phase, []).append(row)
-    for phase, of_phase in rows.items():
-        times[of_phase] = _phase_s(
-            phase,
-            [setups[points[row].setup] for row in of_phase],
-            [points[row].sizes for row in of_phase],
-        )
+    groups = rows_of((point.setup, point.phase, point.sizes.mlp_degree) for point in points)
+    for (setup, phase, degree), rows in groups.items():
+        if values is not None:
+            setup = replace(setup, constants=replace(setup.constants, **values))
+        sizes = [points[row].sizes for row in rows]
+        if len(rows) >= FEW:
+            times[rows] = _seconds(setup, phase, degree, size_columns(sizes))
+        else:
+            asked = [(one.batch_size, one.prompt_tokens, one.new_tokens) for one in sizes]
+            times[rows] = [_seconds(setup, phase, degree, one) for one in asked]
     return times
 
 

@@ -11,8 +11,10 @@ efficiency of its own.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Generic
 
 from tgi_bench.errors import InputError
+from tgi_bench.estimate.arithmetic import N
 from tgi_bench.estimate.setup import Setup, check_sizes
 from tgi_bench.estimate.tables import (
     active_linear_parameters,
@@ -70,20 +72,20 @@ smaller ones are rounded to BLOCK_BYTES."""
 
 
 @dataclass(frozen=True, slots=True)
-class ForwardTime:
+class ForwardTime(Generic[N]):
     """Kernel seconds of one forward pass with loss; they follow one another."""
 
-    matrix_s: float
-    attention_s: float
-    elementwise_s: float
-    loss_s: float
-    interconnect_s: float
+    matrix_s: N
+    attention_s: N
+    elementwise_s: N
+    loss_s: N
+    interconnect_s: N
 
     @property
-    def total_s(self) -> float:
+    def total_s(self) -> N:
         """The sum of all parts."""
-        parts = (self.matrix_s, self.attention_s, self.elementwise_s, self.loss_s)
-        return sum(parts) + self.interconnect_s
+        kernels_s = self.matrix_s + self.attention_s + self.elementwise_s + self.loss_s
+        return kernels_s + self.interconnect_s
 
 
 def _elementwise_bytes(setup: Setup, mlp_degree: int) -> float:
@@ -109,8 +111,8 @@ def _loss_bytes(setup: Setup) -> float:
 
 
 def forward_time(
-    setup: Setup, batch_size: int, sequence_tokens: int, mlp_degree: int = 1
-) -> ForwardTime:
+    setup: Setup, batch_size: N, sequence_tokens: N, mlp_degree: int = 1
+) -> ForwardTime[N]:
     """Kernel time of one forward pass with loss on each device.
 
     mlp_degree: devices that share each MLP's matrices and sum its output over PCIe; attention is
@@ -130,7 +132,7 @@ def forward_time(
     peak = device.fp32_flop_per_s if setup.dtype == "float32" else device.flop_per_s
     bytes_per_s = device.bytes_per_s * constants.bandwidth_efficiency
     loss_bytes_per_s = device.bytes_per_s * constants.vocabulary_bandwidth_efficiency
-    pairs = batch_size * sequence_tokens**2 * (0.5 if model.norm == "rmsnorm" else 1.0)
+    pairs = tokens * sequence_tokens * (0.5 if model.norm == "rmsnorm" else 1.0)
     width = model.heads * model.head_dim
     streamed = tokens * model.layers * _elementwise_bytes(setup, mlp_degree)
     ring = 2 * (mlp_degree - 1) / mlp_degree * tokens * model.hidden * setup.dtype_bytes

@@ -1,181 +1,213 @@
-"""Many configurations at once: arrays of (setup, batch size, prompt, new tokens).
-
-What depends on a setup alone is computed once for each distinct one, by the scalar functions,
-and gathered into columns; what depends on sizes is computed over the arrays.
-"""
+"""What is estimated of configurations: one by one, or many of one setup as arrays of sizes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
-from tgi_bench.errors import InputError
-from tgi_bench.estimate import overheads
-from tgi_bench.estimate.setup import LARGEST_SIZE, Setup
+from tgi_bench.estimate.arithmetic import column
+from tgi_bench.estimate.memory import MemoryNeed, fits, prefill_memory
+from tgi_bench.estimate.setup import Setup, check_sizes
 from tgi_bench.estimate.step_time import (
-    Step,
-    after_head,
-    decode_attention,
-    elementwise,
-    head,
-    linears,
-    prefill_attention,
+    StepTime,
+    decode_limit_s,
+    decode_time,
+    generate_s,
+    middle_context,
+    prefill_limit_s,
+    prefill_time,
 )
-from tgi_bench.estimate.tables import attention_matrix_parameters, mlp_matrix_parameters
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-Figure = TypeVar("Figure", float, FloatArray)
+if TYPE_CHECKING:
+    from tgi_bench.estimate.arithmetic import FloatArray
+
+MANY = 400
+"""Configurations from which importing numpy and computing on arrays is sooner done."""
+
+FEW = 8
+"""Sizes of one setup below which numbers are sooner done, though numpy is there."""
+
+Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
-    """Configurations: `setups[setup_index[i]]` at sizes i. All arrays of shape (n,).
+class Sizes:
+    """What each sequence of a batch asks.
 
-    prompt_tokens: of each sequence; in decode the tokens that it attends to.
-    new_tokens: of each sequence; the first of them comes from prefill.
-    InputError for arrays of unequal length, a size outside 1..LARGEST_SIZE or no configuration.
+    prompt_tokens: in a single decode step the tokens that it attends to. new_tokens: of which
+    prefill emits the first. mlp_degree: devices that share each MLP of a forward pass.
     """
 
-    setups: tuple[Setup, ...]
-    setup_index: IntArray
-    batch_size: FloatArray
-    prompt_tokens: FloatArray
-    new_tokens: FloatArray
+    batch_size: int
+    prompt_tokens: int
+    new_tokens: int = 1
+    mlp_degree: int = 1
 
     def __post_init__(self) -> None:
-        shape = self.setup_index.shape
-        if self.setup_index.ndim != 1 or not self.setup_index.size:
-            raise InputError("a grid of configurations is empty or not one-dimensional")
-        outside = (self.setup_index < 0) | (self.setup_index >= len(self.setups))
-        if outside.any():
-            raise InputError(f"setup_index must be from 0 to {len(self.setups) - 1}")
-        for name, sizes in (
-            ("batch_size", self.batch_size),
-            ("prompt_tokens", self.prompt_tokens),
-            ("new_tokens", self.new_tokens),
-        ):
-            if sizes.shape != shape:
-                raise InputError(f"{name} has shape {sizes.shape}, setup_index {shape}")
-            # Written so that NaN is refused too.
-            if not bool(((sizes >= 1) & (sizes <= LARGEST_SIZE)).all()):
-                raise InputError(f"{name} must be from 1 to {LARGEST_SIZE} everywhere")
+        check_sizes(
+            batch_size=self.batch_size,
+            prompt_tokens=self.prompt_tokens,
+            new_tokens=self.new_tokens,
+            mlp_degree=self.mlp_degree,
+        )
 
-    def column(self, of_setup: Sequence[float]) -> FloatArray:
-        """One figure of each setup, laid out by configuration."""
-        return np.asarray(of_setup, dtype=np.float64)[self.setup_index]
+    @property
+    def middle_context(self) -> int:
+        """Tokens that a decode step in the middle of the generate attends to."""
+        return int(middle_context(self.prompt_tokens, self.new_tokens))
+
+    @property
+    def tokens(self) -> int:
+        """New tokens of all sequences."""
+        return self.batch_size * self.new_tokens
 
 
-class SetupCosts(NamedTuple, Generic[Figure]):
-    """What one setup's steps cost, for each unit that they grow with; seconds.
+@dataclass(frozen=True, slots=True)
+class StepEstimate:
+    """One step. limit_s: what the data sheet's rates allow at best."""
 
-    Figure: float for one setup, an array of shape (n,) for the configurations of a grid.
+    time: StepTime[float]
+    limit_s: float
 
-    attention_weights, expert_weights: reading the linear weights of attention, and of one
-        expert of every layer. missed: share of experts that one token does not touch.
-    linear_token: computing one token's linear layers; elementwise_token its memory traffic.
-    pair, causal_token: attention's computing for a pair of query and key, and for a token
-        besides (the causal half counts its diagonal).
-    kv_token, score: memory traffic of prefill attention for a token, and for a pair.
-    decode_flop, decode_bytes: attention of one decode step for a token of context.
-    head_weights, head_bytes, head_flop: the logits' matrix, and one row of logits.
-    logits_row, choice_row: copies and log-softmax of a row of logits; of a sequence's last row.
-    collectives, token_link, row_link: collectives' launches and hops, then a token's and a
-        row's bytes.
-    launch, kernels, choice, prompt_token, prompt_position, skew: the host's.
-    all_logits: 1 where prefill computes the logits of every prompt token, else 0.
-    waits: 1 where launching waits for the device in every linear layer, else 0.
+    @property
+    def roofline_share(self) -> float:
+        """The share of the roofline that the estimate expects: limit / step."""
+        return self.limit_s / self.time.total_s
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """One configuration. prefill: the prefill step; decode: a decode step in the middle.
+
+    generate_s: prefill and new_tokens - 1 decode steps. memory: at the step that needs most.
     """
 
-    attention_weights: Figure
-    expert_weights: Figure
-    experts: Figure
-    missed: Figure
-    linear_token: Figure
-    elementwise_token: Figure
-    pair: Figure
-    causal_token: Figure
-    kv_token: Figure
-    score: Figure
-    decode_flop: Figure
-    decode_bytes: Figure
-    head_weights: Figure
-    head_bytes: Figure
-    head_flop: Figure
-    logits_row: Figure
-    choice_row: Figure
-    collectives: Figure
-    token_link: Figure
-    row_link: Figure
-    launch: Figure
-    kernels: Figure
-    choice: Figure
-    prompt_token: Figure
-    prompt_position: Figure
-    skew: Figure
-    all_logits: Figure
-    waits: Figure
+    setup: Setup
+    sizes: Sizes
+    prefill: StepEstimate
+    decode: StepEstimate
+    generate_s: float
+    memory: MemoryNeed[float]
+
+    @property
+    def fits(self) -> bool:
+        """Whether one device can hold it."""
+        return fits(self.setup, self.memory)
+
+    @property
+    def prompt_tokens_per_s(self) -> float:
+        """batch size * prompt tokens / prefill."""
+        return self.sizes.batch_size * self.sizes.prompt_tokens / self.prefill.time.total_s
+
+    @property
+    def decode_tokens_per_s(self) -> float:
+        """batch size / the decode step in the middle."""
+        return self.sizes.batch_size / self.decode.time.total_s
+
+    @property
+    def new_tokens_per_s(self) -> float:
+        """batch size * new tokens / generate."""
+        return self.sizes.tokens / self.generate_s
+
+    @property
+    def energy_j_per_token(self) -> float:
+        """All devices * TDP * generate / new tokens of all sequences: an upper bound."""
+        return power_w(self.setup) * self.generate_s / self.sizes.tokens
 
 
-@lru_cache(maxsize=4096)
-def setup_costs(setup: Setup) -> SetupCosts[float]:
-    """The costs of one setup, read off the scalar functions at sizes of 0, 1 and 2."""
-    model, device = setup.model, setup.accelerator
-    read_s = setup.linear_weight_bytes / setup.num_shard
-    read_s /= device.bytes_per_s * setup.constants.bandwidth_efficiency
-    one, two = prefill_attention(setup, 1, 1), prefill_attention(setup, 1, 2)
-    context = decode_attention(setup, 1, 1)
-    no_row, row = head(setup, Step(1, 1, 0, 0)), head(setup, Step(1, 1, 1, 0))
-    link = overheads.collectives_s(setup, 0, 0)
-    # Growth a S + b S^2 through 0, known at S = 1 and 2; the rest of a subtraction may be -1e-20.
-    pair = max(0.0, (two.compute_s - 2 * one.compute_s) / 2)
-    score = max(0.0, (two.memory_s - 2 * one.memory_s) / 2) if setup.padded else 0.0
-    return SetupCosts(
-        attention_weights=model.layers * attention_matrix_parameters(model) * read_s,
-        expert_weights=model.layers * mlp_matrix_parameters(model) * read_s,
-        experts=float(model.experts),
-        missed=1 - model.experts_per_token / model.experts,
-        linear_token=linears(setup, 1).compute_s,
-        elementwise_token=elementwise(setup, 1).memory_s,
-        pair=pair,
-        causal_token=one.compute_s - pair,
-        kv_token=one.memory_s - score,
-        score=score,
-        decode_flop=context.compute_s,
-        decode_bytes=context.memory_s,
-        head_weights=no_row.memory_s,
-        head_bytes=row.memory_s - no_row.memory_s,
-        head_flop=row.compute_s,
-        logits_row=after_head(setup, Step(0, 0, 1, 0)).memory_s,
-        choice_row=after_head(setup, Step(1, 0, 0, 0)).memory_s,
-        collectives=link,
-        token_link=overheads.collectives_s(setup, 1, 0) - link,
-        row_link=overheads.collectives_s(setup, 0, 1) - link,
-        launch=overheads.launch_s(setup),
-        kernels=overheads.kernels_s(setup),
-        choice=overheads.token_choice_s(setup, 1),
-        prompt_token=overheads.prompt_text_s(setup, 1),
-        prompt_position=overheads.prompt_positions_s(setup, 1),
-        skew=overheads.rank_skew_s(setup),
-        all_logits=float(setup.padded or setup.prompt_logprobs),
-        waits=float(overheads.waits_for_device(setup)),
+def power_w(setup: Setup) -> float:
+    """All devices at their thermal design power, W."""
+    return setup.devices * setup.accelerator.tdp_w
+
+
+def estimate(setup: Setup, sizes: Sizes) -> Estimate:
+    """The estimate of one configuration; InputError for sizes that no server takes."""
+    batch, prompt, new = sizes.batch_size, sizes.prompt_tokens, sizes.new_tokens
+    context = sizes.middle_context
+    return Estimate(
+        setup=setup,
+        sizes=sizes,
+        prefill=StepEstimate(
+            prefill_time(setup, batch, prompt), prefill_limit_s(setup, batch, prompt)
+        ),
+        decode=StepEstimate(
+            decode_time(setup, batch, context), decode_limit_s(setup, batch, context)
+        ),
+        generate_s=generate_s(setup, batch, prompt, new),
+        memory=prefill_memory(setup, batch, prompt, new),
     )
 
 
-def cost_columns(grid: Grid) -> SetupCosts[FloatArray]:
-    """The costs of every configuration's setup."""
-    rows = np.array([setup_costs(setup) for setup in grid.setups], dtype=np.float64)
-    return SetupCosts(*rows[grid.setup_index].T)
+def estimates(configurations: Sequence[tuple[Setup, Sizes]]) -> tuple[Estimate, ...]:
+    """The estimate of each; from MANY on over arrays, which needs numpy."""
+    if len(configurations) < MANY:
+        return tuple(estimate(setup, sizes) for setup, sizes in configurations)
+    found: dict[int, Estimate] = {}
+    for setup, rows in rows_of(setup for setup, _ in configurations).items():
+        asked = [configurations[row][1] for row in rows]
+        together = len(rows) >= FEW
+        answers = _at_once(setup, asked) if together else (estimate(setup, one) for one in asked)
+        found.update(zip(rows, answers, strict=True))
+    return tuple(found[row] for row in range(len(configurations)))
 
 
-def grid_of(setups: Sequence[Setup], sizes: Sequence[tuple[int, int, int]]) -> Grid:
-    """One configuration a setup, with its (batch size, prompt tokens, new tokens)."""
-    distinct = {setup: index for index, setup in enumerate(dict.fromkeys(setups))}
-    columns = np.asarray(sizes, dtype=np.float64).reshape(len(setups), 3).T
-    index = np.array([distinct[setup] for setup in setups], dtype=np.int64)
-    return Grid(tuple(distinct), index, columns[0], columns[1], columns[2])
+def rows_of(keys: Iterable[Key]) -> dict[Key, list[int]]:
+    """The places of each key, in the order of their firsts."""
+    rows: dict[Key, list[int]] = {}
+    for row, key in enumerate(keys):
+        rows.setdefault(key, []).append(row)
+    return rows
+
+
+def size_columns(sizes: Sequence[Sizes]) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Batch sizes, prompt tokens, new tokens; each of shape (n,)."""
+    return (
+        column([one.batch_size for one in sizes]),
+        column([one.prompt_tokens for one in sizes]),
+        column([one.new_tokens for one in sizes]),
+    )
+
+
+def _at_once(setup: Setup, asked: Sequence[Sizes]) -> Iterator[Estimate]:
+    """As `estimate` of each."""
+    batch, prompt, new = size_columns(asked)
+    context = middle_context(prompt, new)
+    prefills = _steps(prefill_time(setup, batch, prompt), prefill_limit_s(setup, batch, prompt))
+    decodes = _steps(decode_time(setup, batch, context), decode_limit_s(setup, batch, context))
+    whole: list[float] = generate_s(setup, batch, prompt, new).tolist()
+    needs = _needs(prefill_memory(setup, batch, prompt, new))
+    for figures in zip(asked, prefills, decodes, whole, needs, strict=True):
+        yield Estimate(setup, *figures)
+
+
+def _steps(times: StepTime[FloatArray], limits_s: FloatArray) -> Iterator[StepEstimate]:
+    for compute_s, memory_s, interconnect_s, device_s, choice_s, limit_s in zip(
+        times.compute_s.tolist(),
+        times.memory_s.tolist(),
+        times.interconnect_s.tolist(),
+        times.device_s.tolist(),
+        times.choice_s.tolist(),
+        limits_s.tolist(),
+        strict=True,
+    ):
+        time = StepTime(
+            compute_s=compute_s,
+            memory_s=memory_s,
+            interconnect_s=interconnect_s,
+            device_s=device_s,
+            launch_s=times.launch_s,
+            waits=times.waits,
+            choice_s=choice_s,
+        )
+        yield StepEstimate(time, limit_s)
+
+
+def _needs(needs: MemoryNeed[FloatArray]) -> Iterator[MemoryNeed[float]]:
+    for kv_cache, activations, block in zip(
+        needs.kv_cache_bytes.tolist(),
+        needs.activations_bytes.tolist(),
+        needs.largest_block_bytes.tolist(),
+        strict=True,
+    ):
+        yield MemoryNeed(needs.weights_bytes, kv_cache, activations, needs.runtime_bytes, block)

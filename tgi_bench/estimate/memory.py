@@ -7,7 +7,9 @@ at the step that needs most, against what a process can allocate.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Generic
 
+from tgi_bench.estimate.arithmetic import N, chosen, larger
 from tgi_bench.estimate.setup import Setup, check_fraction, check_sizes
 from tgi_bench.estimate.tables import GIB
 
@@ -46,8 +48,8 @@ FFN_COPIES = 2
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryNeed:
-    """Bytes on each device at the step that needs most.
+class MemoryNeed(Generic[N]):
+    """Bytes on each device at the step that needs most; of n configurations arrays of shape (n,).
 
     kv_cache_bytes: with the second copy where the cache is being concatenated.
     activations_bytes: transient tensors (attention scores or logits, whichever needs more)
@@ -57,13 +59,13 @@ class MemoryNeed:
     """
 
     weights_bytes: float
-    kv_cache_bytes: float
-    activations_bytes: float
+    kv_cache_bytes: N
+    activations_bytes: N
     runtime_bytes: float
-    largest_block_bytes: float
+    largest_block_bytes: N
 
     @property
-    def total_bytes(self) -> float:
+    def total_bytes(self) -> N:
         """weights + KV cache + activations + runtime."""
         return (
             self.weights_bytes + self.kv_cache_bytes + self.activations_bytes + self.runtime_bytes
@@ -71,37 +73,37 @@ class MemoryNeed:
 
 
 @dataclass(frozen=True, slots=True)
-class _Transient:
+class _Transient(Generic[N]):
     """Tensors alive at once: their sum and the largest, bytes."""
 
-    sum_bytes: float
-    block_bytes: float
+    sum_bytes: N
+    block_bytes: N
 
 
-def _logits(setup: Setup, logits_tokens: int) -> _Transient:
+def _logits(setup: Setup, logits_tokens: N) -> _Transient[N]:
     """The rank's own part, and GATHERED_COPIES of the whole where there are several ranks."""
-    whole = float(logits_tokens * setup.model.vocab * setup.dtype_bytes)
+    whole = 1.0 * (logits_tokens * setup.model.vocab * setup.dtype_bytes)
     if setup.num_shard == 1:
         return _Transient(whole, whole)
     return _Transient(whole / setup.num_shard + GATHERED_COPIES * whole, whole)
 
 
-def _layer(setup: Setup, tokens: int, scores: float) -> _Transient:
-    """Tensors of one layer: `tokens` hidden and ffn vectors, `scores` attention scores."""
+def _layer(setup: Setup, tokens: N, query_key_pairs: N) -> _Transient[N]:
+    """Tensors of one layer: `tokens` hidden and ffn vectors, and the padded class's scores.
+
+    The flash class keeps no scores in memory.
+    """
     model = setup.model
-    hidden = float(tokens * model.hidden * setup.dtype_bytes)
+    hidden = 1.0 * (tokens * model.hidden * setup.dtype_bytes)
     ffn = tokens * model.ffn * setup.dtype_bytes / setup.num_shard
+    scores = query_key_pairs * (model.heads if setup.padded else 0) / setup.num_shard
     score_bytes = scores * (SCORE_COPIES * setup.dtype_bytes + SCORE_BYTES_EXTRA)
-    largest = max(hidden, ffn, scores * max(setup.dtype_bytes, SCORE_BYTES_EXTRA))
+    score_block = scores * max(setup.dtype_bytes, SCORE_BYTES_EXTRA)
     # Attention and MLP of one layer follow each other: the larger of the two is alive.
-    return _Transient(HIDDEN_COPIES * hidden + max(FFN_COPIES * ffn, score_bytes), largest)
-
-
-def _scores(setup: Setup, batch_size: int, query_tokens: int, key_tokens: int) -> float:
-    """Attention scores in memory on one device; 0 in the flash class, which keeps none."""
-    if not setup.padded:
-        return 0.0
-    return batch_size * query_tokens * key_tokens * setup.model.heads / setup.num_shard
+    return _Transient(
+        HIDDEN_COPIES * hidden + larger(FFN_COPIES * ffn, score_bytes),
+        larger(larger(hidden, ffn), score_block),
+    )
 
 
 def device_kv_bytes_per_token(setup: Setup) -> float:
@@ -114,40 +116,39 @@ def runtime_bytes(setup: Setup) -> float:
     return CONTEXT_BYTES + (COLLECTIVE_BYTES if setup.num_shard > 1 else 0.0)
 
 
-def _need(setup: Setup, kv_bytes: float, phases: tuple[_Transient, ...]) -> MemoryNeed:
-    peak = max(phases, key=lambda phase: phase.sum_bytes)
+def _need(setup: Setup, kv_bytes: N, layer: _Transient[N], logits: _Transient[N]) -> MemoryNeed[N]:
+    peak = larger(layer.sum_bytes, logits.sum_bytes)
+    in_layer = layer.sum_bytes >= logits.sum_bytes
     return MemoryNeed(
         weights_bytes=setup.weights_bytes,
         kv_cache_bytes=kv_bytes,
-        activations_bytes=peak.sum_bytes / TRANSIENT_UTILISATION,
+        activations_bytes=peak / TRANSIENT_UTILISATION,
         runtime_bytes=runtime_bytes(setup),
-        largest_block_bytes=peak.block_bytes,
+        largest_block_bytes=chosen(in_layer, layer.block_bytes, logits.block_bytes),
     )
 
 
-def decode_memory(setup: Setup, batch_size: int, context_tokens: int) -> MemoryNeed:
+def decode_memory(setup: Setup, batch_size: N, context_tokens: N) -> MemoryNeed[N]:
     """One decode step of `batch_size` sequences, `context_tokens` of each in the KV cache."""
     check_sizes(batch_size=batch_size, context_tokens=context_tokens)
     copies = CONCAT_COPIES if setup.padded else 1
-    kv_bytes = batch_size * context_tokens * device_kv_bytes_per_token(setup)
-    scores = _scores(setup, batch_size, 1, context_tokens)
-    phases = (_layer(setup, batch_size, scores), _logits(setup, batch_size))
-    return _need(setup, copies * kv_bytes, phases)
+    context = batch_size * context_tokens
+    kv_bytes = context * device_kv_bytes_per_token(setup)
+    layer = _layer(setup, batch_size, context)
+    return _need(setup, copies * kv_bytes, layer, _logits(setup, batch_size))
 
 
-def prefill_step_memory(setup: Setup, batch_size: int, prompt_tokens: int) -> MemoryNeed:
+def prefill_step_memory(setup: Setup, batch_size: N, prompt_tokens: N) -> MemoryNeed[N]:
     """One prefill step: KV cache of the prompts, and the larger of one layer and the logits."""
     check_sizes(batch_size=batch_size, prompt_tokens=prompt_tokens)
     tokens = batch_size * prompt_tokens
     logits_tokens = tokens if setup.padded or setup.prompt_logprobs else batch_size
-    scores = _scores(setup, batch_size, prompt_tokens, prompt_tokens)
-    phases = (_layer(setup, tokens, scores), _logits(setup, logits_tokens))
-    return _need(setup, tokens * device_kv_bytes_per_token(setup), phases)
+    layer = _layer(setup, tokens, tokens * prompt_tokens)
+    kv_bytes = tokens * device_kv_bytes_per_token(setup)
+    return _need(setup, kv_bytes, layer, _logits(setup, logits_tokens))
 
 
-def prefill_memory(
-    setup: Setup, batch_size: int, prompt_tokens: int, new_tokens: int
-) -> MemoryNeed:
+def prefill_memory(setup: Setup, batch_size: N, prompt_tokens: N, new_tokens: N) -> MemoryNeed[N]:
     """The step that needs most from prefill to the last of `new_tokens`.
 
     Prefill emits the first token, so that new_tokens = 1 is the prefill step alone. The last
@@ -155,13 +156,20 @@ def prefill_memory(
     """
     check_sizes(new_tokens=new_tokens)
     prefill = prefill_step_memory(setup, batch_size, prompt_tokens)
-    if new_tokens == 1:
-        return prefill
-    decode = decode_memory(setup, batch_size, prompt_tokens + new_tokens)
-    return max(prefill, decode, key=lambda need: need.total_bytes)
+    decodes = new_tokens > 1
+    context = chosen(decodes, prompt_tokens + new_tokens, prompt_tokens)
+    decode = decode_memory(setup, batch_size, context)
+    most = decodes & (decode.total_bytes > prefill.total_bytes)
+    return MemoryNeed(
+        weights_bytes=setup.weights_bytes,
+        kv_cache_bytes=chosen(most, decode.kv_cache_bytes, prefill.kv_cache_bytes),
+        activations_bytes=chosen(most, decode.activations_bytes, prefill.activations_bytes),
+        runtime_bytes=runtime_bytes(setup),
+        largest_block_bytes=chosen(most, decode.largest_block_bytes, prefill.largest_block_bytes),
+    )
 
 
-def fits(setup: Setup, need: MemoryNeed) -> bool:
+def fits(setup: Setup, need: MemoryNeed[float]) -> bool:
     """Whether one device can allocate it all."""
     return need.total_bytes <= setup.accelerator.usable_bytes
 
@@ -185,6 +193,6 @@ def kv_capacity_tokens(
     return max(0, int(left / setup.kv_bytes_per_token))
 
 
-def beside_pool_bytes(setup: Setup, prefill: MemoryNeed, pool_tokens: int) -> float:
+def beside_pool_bytes(setup: Setup, prefill: MemoryNeed[float], pool_tokens: int) -> float:
     """Bytes on each device while the flash class prefills: its KV is in the pool, taken whole."""
     return prefill.total_bytes - prefill.kv_cache_bytes + pool_tokens * setup.kv_bytes_per_token

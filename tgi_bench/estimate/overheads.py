@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from math import log2
 
+from tgi_bench.estimate.arithmetic import N
 from tgi_bench.estimate.setup import Setup
 
 NVLINK_HOP_S = 1.5e-6
@@ -32,20 +33,20 @@ def _hop_s(setup: Setup) -> float:
     return NVLINK_HOP_S if uses_nvlink(setup) else PCIE_HOP_S
 
 
-def all_reduce_s(setup: Setup, message_bytes: float) -> float:
+def all_reduce_s(setup: Setup, message_bytes: N) -> N:
     """Ring all-reduce: launch + 2(N-1) hops + 2(N-1)/N * bytes / link rate; 0 for N = 1."""
     n = setup.num_shard
     if n == 1:
-        return 0.0
+        return 0.0 * message_bytes
     transfer = 2 * (n - 1) / n * message_bytes / _link_bytes_per_s(setup)
     return setup.constants.collective_launch_s + 2 * (n - 1) * _hop_s(setup) + transfer
 
 
-def all_gather_s(setup: Setup, gathered_bytes: float) -> float:
+def all_gather_s(setup: Setup, gathered_bytes: N) -> N:
     """Ring all-gather: launch + (N-1) hops + (N-1)/N * gathered bytes / link rate; 0 for N = 1."""
     n = setup.num_shard
     if n == 1:
-        return 0.0
+        return 0.0 * gathered_bytes
     transfer = (n - 1) / n * gathered_bytes / _link_bytes_per_s(setup)
     return setup.constants.collective_launch_s + (n - 1) * _hop_s(setup) + transfer
 
@@ -56,7 +57,7 @@ def reduces_per_step(setup: Setup) -> int:
     return setup.model.layers * per_layer + 1
 
 
-def collectives_s(setup: Setup, tokens: int, logits_tokens: int) -> float:
+def collectives_s(setup: Setup, tokens: N, logits_tokens: N) -> N:
     """Collectives of one step: hidden states of `tokens`, then logits of `logits_tokens`."""
     hidden_bytes = tokens * setup.model.hidden * setup.dtype_bytes
     logits_bytes = logits_tokens * setup.model.vocab * setup.dtype_bytes
@@ -134,19 +135,19 @@ def kernels_s(setup: Setup) -> float:
     return setup.model.layers * layer_operations(setup) * setup.constants.kernel_s
 
 
-def token_choice_s(setup: Setup, batch_size: int) -> float:
+def token_choice_s(setup: Setup, batch_size: N) -> N:
     """Choosing and detokenising the next tokens, after the device is done: it does not overlap."""
     each = setup.padded and setup.generator == "tgi"
     per_sequence = SEQUENCE_OPERATIONS_PADDED if each else SEQUENCE_OPERATIONS_BATCH
     return batch_size * per_sequence * setup.constants.choice_dispatch_s
 
 
-def prompt_text_s(setup: Setup, tokens: int) -> float:
+def prompt_text_s(setup: Setup, tokens: N) -> N:
     """Detokenising `tokens` prompt tokens one by one, where prefill answers with their texts."""
-    return tokens * setup.constants.prompt_token_s if setup.prompt_logprobs else 0.0
+    return tokens * (setup.constants.prompt_token_s if setup.prompt_logprobs else 0.0)
 
 
-def prompt_positions_s(setup: Setup, prompt_tokens: int) -> float:
+def prompt_positions_s(setup: Setup, prompt_tokens: N) -> N:
     """Host time of one prefill that does not grow with the batch: positions * constant."""
     return prompt_tokens * setup.constants.prompt_position_s
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
+from typing import TYPE_CHECKING
 
 from tgi_bench.errors import InputError
+from tgi_bench.estimate.arithmetic import extremes
 from tgi_bench.estimate.tables import Accelerator, ModelShape, linear_parameters, parameters
 
 MOST_FITTED = 5
@@ -151,6 +153,9 @@ def check_names(names: tuple[str, ...]) -> None:
         )
 
 
+if TYPE_CHECKING:
+    from tgi_bench.estimate.arithmetic import FloatArray
+
 DTYPE_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
 
 WEIGHT_BYTES = {
@@ -280,11 +285,12 @@ def _unknown_quantize(name: str) -> str:
     return f"no estimate for quantize {name!r}; {hint}known: {', '.join(WEIGHT_BYTES)}"
 
 
-def check_sizes(**sizes: int) -> None:
+def check_sizes(**sizes: float | FloatArray) -> None:
     """InputError in one sentence for the first size that is not in 1..LARGEST_SIZE."""
     for name, size in sizes.items():
-        if not 1 <= size <= LARGEST_SIZE:
-            raise InputError(f"{name} is {size}; it must be from 1 to {LARGEST_SIZE}")
+        for extreme in extremes(size):
+            if not 1 <= extreme <= LARGEST_SIZE:
+                raise InputError(f"{name} is {extreme}; it must be from 1 to {LARGEST_SIZE}")
 
 
 def check_fraction(memory_fraction: float) -> None:

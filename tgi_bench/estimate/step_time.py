@@ -9,9 +9,10 @@ the roofline" of a measured step is its limit / measured. No estimate is below i
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Generic, Literal
 
 from tgi_bench.estimate import overheads
+from tgi_bench.estimate.arithmetic import N, larger, smaller
 from tgi_bench.estimate.setup import LARGEST_SIZE, Setup, check_sizes
 from tgi_bench.estimate.tables import (
     active_linear_parameters,
@@ -58,49 +59,76 @@ Bound = Literal["compute", "memory", "interconnect", "host"]
 
 
 @dataclass(frozen=True, slots=True)
-class StepTime:
-    """One step, seconds.
+class StepTime(Generic[N]):
+    """One step, seconds; of n configurations arrays of shape (n,).
 
     compute_s, memory_s: of the device at its achievable rates, if only they counted.
-    interconnect_s: collectives. host_s: launching kernels and choosing tokens.
-    total_s: max(sum over groups of max(compute, memory) + interconnect + the operations' ramps and
-        gaps, launching), or the sum of both where launching waits, + choosing + prompt texts
-        + waiting for the slowest rank; at least each of the others.
-    bound: "host" where launching outlasts the device, else the largest of the three.
-    bound_share: the bound's own seconds / total_s, in (0, 1].
+    interconnect_s: collectives.
+    device_s: sum over groups of max(compute, memory) + interconnect + the operations' ramps and
+        gaps.
+    launch_s: launching kernels; waits: whether launching waits for the device.
+    choice_s: choosing tokens + prompt texts + waiting for the slowest rank.
     """
 
-    compute_s: float
-    memory_s: float
-    interconnect_s: float
-    host_s: float
-    total_s: float
-    bound: Bound
+    compute_s: N
+    memory_s: N
+    interconnect_s: N
+    device_s: N
+    launch_s: float
+    waits: bool
+    choice_s: N
 
     @property
-    def bound_share(self) -> float:
-        match self.bound:
-            case "compute":
-                own_s = self.compute_s
-            case "memory":
-                own_s = self.memory_s
-            case "interconnect":
-                own_s = self.interconnect_s
-            case "host":
-                own_s = self.host_s
-        return own_s / self.total_s
+    def host_s(self) -> N:
+        """Launching kernels and choosing tokens."""
+        return self.launch_s + self.choice_s
+
+    @property
+    def total_s(self) -> N:
+        """max(device, launching), or their sum where launching waits, + choosing.
+
+        At least each of compute_s, memory_s, interconnect_s and host_s.
+        """
+        if self.waits:
+            return self.device_s + self.launch_s + self.choice_s
+        return larger(self.device_s, self.launch_s) + self.choice_s
+
+    @property
+    def bound(self: StepTime[float]) -> Bound:
+        """ "host" where launching outlasts the device, else the largest of the three others."""
+        return self._bound()[1]
+
+    @property
+    def bound_share(self: StepTime[float]) -> float:
+        """The bound's own seconds / total_s, in (0, 1]."""
+        return self._bound()[0] / self.total_s
+
+    def _bound(self: StepTime[float]) -> tuple[float, Bound]:
+        if self.device_s <= self.launch_s:
+            return self.host_s, "host"
+        device: tuple[tuple[float, Bound], ...] = (
+            (self.compute_s, "compute"),
+            (self.memory_s, "memory"),
+            (self.interconnect_s, "interconnect"),
+        )
+        return max(device)
 
 
 @dataclass(frozen=True, slots=True)
-class Kernels:
-    """A group of kernels on one device: seconds of computing, seconds of memory traffic."""
+class Kernels(Generic[N]):
+    """Kernels on one device, seconds: computing, memory traffic, and both as they overlap."""
 
-    compute_s: float
-    memory_s: float
+    compute_s: N
+    memory_s: N
+    total_s: N
 
-    @property
-    def total_s(self) -> float:
-        return max(self.compute_s, self.memory_s)
+    def __add__(self, other: Kernels[N]) -> Kernels[N]:
+        """Another group after this one: groups do not overlap."""
+        return Kernels(
+            self.compute_s + other.compute_s,
+            self.memory_s + other.memory_s,
+            self.total_s + other.total_s,
+        )
 
 
 def matrix_flop_per_s(setup: Setup) -> float:
@@ -122,12 +150,16 @@ def linear_flop_per_s(setup: Setup) -> float:
     return matrix_flop_per_s(setup)
 
 
-def _kernels(setup: Setup, flop: float, flop_per_s: float, bytes_moved: float) -> Kernels:
+def _kernels(setup: Setup, flop: N, flop_per_s: float, bytes_moved: N) -> Kernels[N]:
     bytes_per_s = setup.accelerator.bytes_per_s * setup.constants.bandwidth_efficiency
-    return Kernels(compute_s=flop / flop_per_s, memory_s=bytes_moved / bytes_per_s)
+    return _group(flop / flop_per_s, bytes_moved / bytes_per_s)
 
 
-def touched_linear_parameters(setup: Setup, tokens: int) -> float:
+def _group(compute_s: N, memory_s: N) -> Kernels[N]:
+    return Kernels(compute_s, memory_s, larger(compute_s, memory_s))
+
+
+def touched_linear_parameters(setup: Setup, tokens: N) -> N:
     """Linear weights that one step reads, all devices together.
 
     With E experts, k a token, chosen evenly: E * (1 - (1 - k/E)^tokens) experts are touched.
@@ -139,73 +171,72 @@ def touched_linear_parameters(setup: Setup, tokens: int) -> float:
     return model.layers * per_layer
 
 
-def linears(setup: Setup, tokens: int) -> Kernels:
+def linears(setup: Setup, tokens: N) -> Kernels[N]:
     """2 flop a weight and token; every touched weight read once."""
     flop = 2.0 * active_linear_parameters(setup.model) * tokens / setup.num_shard
     weights = touched_linear_parameters(setup, tokens) * setup.linear_weight_bytes
     return _kernels(setup, flop, linear_flop_per_s(setup), weights / setup.num_shard)
 
 
-def elementwise(setup: Setup, tokens: int) -> Kernels:
+def elementwise(setup: Setup, tokens: N) -> Kernels[N]:
     """Norms, residuals and activations: memory traffic only. ffn tensors are sharded."""
     model = setup.model
     hidden_passes = HIDDEN_PASSES_PADDED if setup.padded else HIDDEN_PASSES_FLASH
     ffn_passes = FFN_PASSES_PADDED if setup.padded else FFN_PASSES_FLASH
     ffn = model.ffn * model.experts_per_token / setup.num_shard
     per_token = model.layers * (hidden_passes * model.hidden + ffn_passes * ffn)
-    return _kernels(setup, 0.0, matrix_flop_per_s(setup), tokens * per_token * setup.dtype_bytes)
+    moved = tokens * per_token * setup.dtype_bytes
+    return _kernels(setup, 0.0 * moved, matrix_flop_per_s(setup), moved)
 
 
-def _attention_flop(setup: Setup, query_key_pairs: float) -> float:
+def _attention_flop(setup: Setup, query_key_pairs: N) -> N:
     """2 products of 2 flop for each pair, head dimension and layer, on one device."""
     model = setup.model
     width = model.heads * model.head_dim / setup.num_shard
     return 4.0 * query_key_pairs * width * model.layers
 
 
-def prefill_attention(setup: Setup, batch_size: int, prompt_tokens: int) -> Kernels:
+def prefill_attention(setup: Setup, batch_size: N, prompt_tokens: N) -> Kernels[N]:
     """Padded: all S*S pairs, scores written to memory. Flash: the causal half, scores are not."""
-    model = setup.model
-    pairs = float(batch_size * prompt_tokens * prompt_tokens)
-    kv = batch_size * prompt_tokens * setup.kv_bytes_per_token
-    if not setup.padded:
-        queries_and_outputs = 2 * batch_size * prompt_tokens * model.layers * setup.dtype_bytes
+    model, tokens = setup.model, batch_size * prompt_tokens
+    pairs = tokens * prompt_tokens
+    kv = tokens * setup.kv_bytes_per_token
+    if setup.padded:
+        heads = model.heads / setup.num_shard
+        moved = 2 * kv + SCORE_PASSES * (pairs * heads * model.layers * setup.dtype_bytes)
+    else:
+        queries_and_outputs = 2 * tokens * model.layers * setup.dtype_bytes
         width = model.heads * model.head_dim / setup.num_shard
         moved = 2 * kv + queries_and_outputs * width
-        causal_pairs = (pairs + batch_size * prompt_tokens) / 2
-        return _kernels(
-            setup, _attention_flop(setup, causal_pairs), matrix_flop_per_s(setup), moved
-        )
-    heads = model.heads / setup.num_shard
-    scores = pairs * heads * model.layers * setup.dtype_bytes
-    moved = 2 * kv + SCORE_PASSES * scores
+        pairs = (pairs + tokens) / 2
     return _kernels(setup, _attention_flop(setup, pairs), matrix_flop_per_s(setup), moved)
 
 
-def decode_attention(setup: Setup, batch_size: int, context_tokens: int) -> Kernels:
+def decode_attention(setup: Setup, batch_size: N, context_tokens: N) -> Kernels[N]:
     """One query a sequence; the KV cache read once, and copied first by the padded class."""
-    kv = batch_size * context_tokens * setup.kv_bytes_per_token
+    context = batch_size * context_tokens
     passes = 1.0
     if setup.padded:
         by_element = setup.generator == "transformers"
         widened = max(1.0, CONCAT_ELEMENT_BYTES / setup.dtype_bytes) if by_element else 1.0
         passes += CONCAT_PASSES * widened
-    flop = _attention_flop(setup, float(batch_size * context_tokens))
+    flop = _attention_flop(setup, context)
     bytes_per_s = setup.accelerator.bytes_per_s * setup.constants.kv_bandwidth_efficiency
-    return Kernels(flop / matrix_flop_per_s(setup), passes * kv / bytes_per_s)
+    moved = passes * (context * setup.kv_bytes_per_token)
+    return _group(flop / matrix_flop_per_s(setup), moved / bytes_per_s)
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """Sizes of one step: tokens go through the layers, prompt_tokens of them are prompts'."""
+class Step(Generic[N]):
+    """Sizes of one step: `tokens` go through the layers, each prompt has `prompt_tokens`."""
 
-    batch_size: int
-    tokens: int
-    logits_tokens: int
-    prompt_tokens: int
+    batch_size: N
+    tokens: N
+    logits_tokens: N
+    prompt_tokens: N
 
 
-def head(setup: Setup, step: Step) -> Kernels:
+def head(setup: Setup, step: Step[N]) -> Kernels[N]:
     """The product that gives the rank's part of the logits; the matrix read once."""
     weights = vocabulary_parameters(setup.model) / setup.num_shard
     logits = step.logits_tokens * setup.model.vocab / setup.num_shard
@@ -214,7 +245,7 @@ def head(setup: Setup, step: Step) -> Kernels:
     return _kernels(setup, flop, matrix_flop_per_s(setup), moved)
 
 
-def after_head(setup: Setup, step: Step) -> Kernels:
+def after_head(setup: Setup, step: Step[N]) -> Kernels[N]:
     """Copies of the gathered logits and the log-softmax: memory traffic only.
 
     The softmax is of each sequence's last logits, or of all where prompt_logprobs asks for them.
@@ -222,45 +253,31 @@ def after_head(setup: Setup, step: Step) -> Kernels:
     softmax_tokens = step.logits_tokens if setup.prompt_logprobs else step.batch_size
     gathered = LOGITS_PASSES_GATHERED if setup.num_shard > 1 else 0
     rows = gathered * step.logits_tokens + SOFTMAX_PASSES * softmax_tokens
-    moved = float(rows * setup.model.vocab * setup.dtype_bytes)
-    return _kernels(setup, 0.0, matrix_flop_per_s(setup), moved)
+    moved = rows * setup.model.vocab * setup.dtype_bytes
+    return _kernels(setup, 0.0 * moved, matrix_flop_per_s(setup), moved)
 
 
-def _step_time(setup: Setup, step: Step, attention: Kernels) -> StepTime:
-    groups = (
-        linears(setup, step.tokens),
-        elementwise(setup, step.tokens),
-        attention,
-        head(setup, step),
-        after_head(setup, step),
-    )
-    compute_s = sum(group.compute_s for group in groups)
-    memory_s = sum(group.memory_s for group in groups)
+def _step_time(setup: Setup, step: Step[N], attention: Kernels[N]) -> StepTime[N]:
+    kernels = linears(setup, step.tokens) + elementwise(setup, step.tokens) + attention
+    kernels += head(setup, step)
+    kernels += after_head(setup, step)
     interconnect_s = overheads.collectives_s(setup, step.tokens, step.logits_tokens)
-    device_s = sum(group.total_s for group in groups) + interconnect_s + overheads.kernels_s(setup)
-    launch_s = overheads.launch_s(setup)
+    prompts = step.batch_size * step.prompt_tokens
     choice_s = overheads.token_choice_s(setup, step.batch_size)
-    choice_s += overheads.prompt_text_s(setup, step.prompt_tokens) + overheads.rank_skew_s(setup)
-    choice_s += overheads.prompt_positions_s(setup, step.prompt_tokens // step.batch_size)
-    waits = overheads.waits_for_device(setup)
-    busy_s = device_s + launch_s if waits else max(device_s, launch_s)
-    device: tuple[tuple[float, Bound], ...] = (
-        (compute_s, "compute"),
-        (memory_s, "memory"),
-        (interconnect_s, "interconnect"),
-    )
-    bound: Bound = max(device)[1] if device_s > launch_s else "host"
+    choice_s = choice_s + (overheads.prompt_text_s(setup, prompts) + overheads.rank_skew_s(setup))
+    choice_s = choice_s + overheads.prompt_positions_s(setup, step.prompt_tokens)
     return StepTime(
-        compute_s=compute_s,
-        memory_s=memory_s,
+        compute_s=kernels.compute_s,
+        memory_s=kernels.memory_s,
         interconnect_s=interconnect_s,
-        host_s=launch_s + choice_s,
-        total_s=busy_s + choice_s,
-        bound=bound,
+        device_s=kernels.total_s + interconnect_s + overheads.kernels_s(setup),
+        launch_s=overheads.launch_s(setup),
+        waits=overheads.waits_for_device(setup),
+        choice_s=choice_s,
     )
 
 
-def prefill_time(setup: Setup, batch_size: int, prompt_tokens: int) -> StepTime:
+def prefill_time(setup: Setup, batch_size: N, prompt_tokens: N) -> StepTime[N]:
     """One prefill step of `batch_size` prompts of `prompt_tokens` each."""
     check_sizes(batch_size=batch_size, prompt_tokens=prompt_tokens)
     tokens = batch_size * prompt_tokens
@@ -268,27 +285,49 @@ def prefill_time(setup: Setup, batch_size: int, prompt_tokens: int) -> StepTime:
     # unless the others are asked for.
     logits_tokens = tokens if setup.padded or setup.prompt_logprobs else batch_size
     attention = prefill_attention(setup, batch_size, prompt_tokens)
-    return _step_time(setup, Step(batch_size, tokens, logits_tokens, tokens), attention)
+    return _step_time(setup, Step(batch_size, tokens, logits_tokens, prompt_tokens), attention)
 
 
-def decode_time(setup: Setup, batch_size: int, context_tokens: int) -> StepTime:
+def decode_time(setup: Setup, batch_size: N, context_tokens: N) -> StepTime[N]:
     """One decode step of `batch_size` sequences, each attending to `context_tokens`."""
     check_sizes(batch_size=batch_size, context_tokens=context_tokens)
+    return _decode_time(setup, batch_size, context_tokens)
+
+
+def _decode_time(setup: Setup, batch_size: N, context_tokens: N) -> StepTime[N]:
     attention = decode_attention(setup, batch_size, context_tokens)
-    return _step_time(setup, Step(batch_size, batch_size, batch_size, 0), attention)
+    return _step_time(setup, Step(batch_size, batch_size, batch_size, 0 * batch_size), attention)
 
 
-def generate_time_s(setup: Setup, batch_size: int, prompt_tokens: int, new_tokens: int) -> float:
-    """One prefill step and new_tokens - 1 decode steps, seconds."""
+def generate_s(setup: Setup, batch_size: N, prompt_tokens: N, new_tokens: N) -> N:
+    """One prefill step and new_tokens - 1 decode steps, seconds.
+
+    Steps that the host bounds all take the same; from the first one that it does not, each takes
+    the same more than the one before.
+    """
     check_sizes(new_tokens=new_tokens)
-    decode = sum(
-        decode_time(setup, batch_size, prompt_tokens + step).total_s
-        for step in range(1, new_tokens)
-    )
-    return prefill_time(setup, batch_size, prompt_tokens).total_s + decode
+    prefill_s = prefill_time(setup, batch_size, prompt_tokens).total_s
+    steps = new_tokens - 1
+    check_sizes(context_tokens=prompt_tokens + steps)
+    # The device's time grows by as much with each token of context: hidden steps are the host's.
+    slope_s = decode_attention(setup, batch_size, 1 + 0 * batch_size).total_s
+    empty = _decode_time(setup, batch_size, 0 * batch_size)
+    crossing = (empty.launch_s - empty.device_s) / slope_s // 1 - prompt_tokens
+    hidden = 0 * steps if empty.waits else smaller(larger(crossing, 0), steps)
+    same_s = hidden * _decode_time(setup, batch_size, prompt_tokens + hidden).total_s
+    first = _decode_time(setup, batch_size, prompt_tokens + hidden + 1).total_s
+    last = _decode_time(setup, batch_size, prompt_tokens + steps).total_s
+    return prefill_s + same_s + (steps - hidden) * (first + last) / 2
 
 
-def _limit_s(setup: Setup, flop: tuple[float, float], moved_bytes: float, tokens: int) -> float:
+def mean_decode_s(setup: Setup, batch_size: int, prompt_tokens: int, new_tokens: int) -> float:
+    """The mean of a generate's decode steps, seconds; new_tokens above 1."""
+    decoding_s = generate_s(setup, batch_size, prompt_tokens, new_tokens)
+    decoding_s -= prefill_time(setup, batch_size, prompt_tokens).total_s
+    return decoding_s / (new_tokens - 1)
+
+
+def _limit_s(setup: Setup, flop: tuple[N, N], moved_bytes: N, tokens: N) -> N:
     """max(compute, memory, interconnect), seconds. flop: of linear layers, of everything else."""
     device = setup.accelerator
     peak = device.fp32_flop_per_s if setup.dtype == "float32" else device.flop_per_s
@@ -299,17 +338,17 @@ def _limit_s(setup: Setup, flop: tuple[float, float], moved_bytes: float, tokens
     nvlink = overheads.uses_nvlink(setup)
     link = device.nvlink_bytes_per_s if nvlink else device.pcie_bytes_per_s
     link_s = overheads.reduces_per_step(setup) * ring_bytes / link
-    return max(compute_s, moved_bytes / device.bytes_per_s, link_s)
+    return larger(larger(compute_s, moved_bytes / device.bytes_per_s), link_s)
 
 
-def _limit_bytes(setup: Setup, tokens: int) -> float:
+def _limit_bytes(setup: Setup, tokens: N) -> N:
     """Touched weights of the linear layers and of the logits, read once."""
-    linear = min(touched_linear_parameters(setup, tokens), linear_parameters(setup.model))
+    linear = smaller(touched_linear_parameters(setup, tokens), linear_parameters(setup.model))
     head = vocabulary_parameters(setup.model) * setup.dtype_bytes
     return (linear * setup.linear_weight_bytes + head) / setup.num_shard
 
 
-def _limit_flop(setup: Setup, tokens: int, rows: int, pairs: float) -> tuple[float, float]:
+def _limit_flop(setup: Setup, tokens: N, rows: N, pairs: N) -> tuple[N, N]:
     """Of linear layers; of logits and attention. All of one device."""
     model = setup.model
     linear = 2.0 * active_linear_parameters(model) * tokens
@@ -318,7 +357,7 @@ def _limit_flop(setup: Setup, tokens: int, rows: int, pairs: float) -> tuple[flo
     return linear / setup.num_shard, (head + attention) / setup.num_shard
 
 
-def prefill_limit_s(setup: Setup, batch_size: int, prompt_tokens: int) -> float:
+def prefill_limit_s(setup: Setup, batch_size: N, prompt_tokens: N) -> N:
     """One prefill step: the causal half of attention, logits of each prompt's last token."""
     check_sizes(batch_size=batch_size, prompt_tokens=prompt_tokens)
     tokens = batch_size * prompt_tokens
@@ -327,19 +366,18 @@ def prefill_limit_s(setup: Setup, batch_size: int, prompt_tokens: int) -> float:
     return _limit_s(setup, _limit_flop(setup, tokens, batch_size, pairs), moved, tokens)
 
 
-def decode_limit_s(setup: Setup, batch_size: int, context_tokens: int) -> float:
+def decode_limit_s(setup: Setup, batch_size: N, context_tokens: N) -> N:
     """One decode step: weights and KV cache read once."""
     check_sizes(batch_size=batch_size, context_tokens=context_tokens)
     context = batch_size * context_tokens
     moved = _limit_bytes(setup, batch_size) + context * setup.kv_bytes_per_token
-    return _limit_s(
-        setup, _limit_flop(setup, batch_size, batch_size, float(context)), moved, batch_size
-    )
+    flop = _limit_flop(setup, batch_size, batch_size, context)
+    return _limit_s(setup, flop, moved, batch_size)
 
 
-def middle_context(prompt_tokens: int, new_tokens: int) -> int:
+def middle_context(prompt_tokens: N, new_tokens: N) -> N:
     """Tokens that a decode step in the middle of a generate attends to."""
-    return min(prompt_tokens + -(-new_tokens // 2), LARGEST_SIZE)
+    return smaller(prompt_tokens + -(-new_tokens // 2), LARGEST_SIZE)
 
 
 def mean_decode_limit_s(

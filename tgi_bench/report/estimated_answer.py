@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tgi_bench.estimate.calibration import Calibration
+from tgi_bench.estimate.grid import Estimate, StepEstimate
 from tgi_bench.estimate.tables import parameters
-from tgi_bench.report.estimated_figures import Estimate, StepEstimate
 from tgi_bench.report.json_text import json_text
 from tgi_bench.report.table import Table, csv_text, markdown
 
@@ -59,7 +59,7 @@ _Cell = Callable[[Answer, str, Estimate], str]
 
 
 def _step(step: StepEstimate) -> str:
-    return milliseconds(step.seconds)
+    return milliseconds(step.time.total_s)
 
 
 def milliseconds(seconds: float) -> str:
@@ -98,13 +98,15 @@ _ASKED: tuple[tuple[str, _Cell], ...] = (
 _TIMES: tuple[tuple[str, _Cell], ...] = (
     (CONSTANTS, lambda a, w, e: w),
     ("Prefill", lambda a, w, e: _step(e.prefill)),
-    ("Bound", lambda a, w, e: f"{e.prefill.bound} {percent(e.prefill.bound_share)}"),
+    ("Bound", lambda a, w, e: f"{e.prefill.time.bound} {percent(e.prefill.time.bound_share)}"),
     ("Roofline", lambda a, w, e: percent(e.prefill.roofline_share)),
     ("Decode", lambda a, w, e: _step(e.decode) if e.sizes.new_tokens > 1 else "-"),
     (
         "Bound",
         lambda a, w, e: (
-            f"{e.decode.bound} {percent(e.decode.bound_share)}" if e.sizes.new_tokens > 1 else "-"
+            f"{e.decode.time.bound} {percent(e.decode.time.bound_share)}"
+            if e.sizes.new_tokens > 1
+            else "-"
         ),
     ),
     (
@@ -145,7 +147,7 @@ DEFINITIONS = (
 
 def fits_word(estimate: Estimate) -> str:
     """ "yes", or that one device cannot hold it."""
-    return "yes" if estimate.memory.fits else "does not fit"
+    return "yes" if estimate.fits else "does not fit"
 
 
 def shared(answers: Answers) -> tuple[tuple[str, str], ...]:
@@ -239,18 +241,18 @@ def fields(answer: Answer, word: str, estimate: Estimate) -> dict[str, str | int
         "prompt_tokens": sizes.prompt_tokens,
         "new_tokens": sizes.new_tokens,
         "constants": word,
-        "prefill_s": estimate.prefill.seconds,
-        "prefill_bound": estimate.prefill.bound,
-        "prefill_bound_share": estimate.prefill.bound_share,
+        "prefill_s": estimate.prefill.time.total_s,
+        "prefill_bound": estimate.prefill.time.bound,
+        "prefill_bound_share": estimate.prefill.time.bound_share,
         "prefill_roofline_s": estimate.prefill.limit_s,
         "prefill_roofline_share": estimate.prefill.roofline_share,
         "prompt_tokens_per_s": estimate.prompt_tokens_per_s,
     }
     if sizes.new_tokens > 1:
         found |= {
-            "decode_s": estimate.decode.seconds,
-            "decode_bound": estimate.decode.bound,
-            "decode_bound_share": estimate.decode.bound_share,
+            "decode_s": estimate.decode.time.total_s,
+            "decode_bound": estimate.decode.time.bound,
+            "decode_bound_share": estimate.decode.time.bound_share,
             "decode_roofline_s": estimate.decode.limit_s,
             "decode_roofline_share": estimate.decode.roofline_share,
             "decode_tokens_per_s": estimate.decode_tokens_per_s,
@@ -265,7 +267,7 @@ def fields(answer: Answer, word: str, estimate: Estimate) -> dict[str, str | int
         "runtime_bytes": memory.runtime_bytes,
         "memory_bytes": memory.total_bytes,
         "device_bytes": setup.accelerator.usable_bytes,
-        "fits": memory.fits,
+        "fits": estimate.fits,
     }
 
 

@@ -21,12 +21,13 @@ from tgi_bench.estimate.step_time import (
     StepTime,
     decode_time,
     generate_limit_s,
+    generate_s,
     mean_decode_limit_s,
+    mean_decode_s,
     prefill_limit_s,
     prefill_time,
 )
 from tgi_bench.estimate.tables import active_linear_parameters, vocabulary_parameters
-from tgi_bench.report.estimated_figures import generate_s
 from tgi_bench.report.estimated_measured import Measured, measured, simulated
 
 SIMULATED_WITH = "Simulated with the calibration"
@@ -203,7 +204,7 @@ def said(figure: Measured, setup: Setup) -> Said:
     )
 
 
-def _seconds(figure: Measured, setup: Setup) -> tuple[float, StepTime | None]:
+def _seconds(figure: Measured, setup: Setup) -> tuple[float, StepTime[float] | None]:
     """Seconds, and the step whose bound is the figure's; a decode figure is its steps' mean."""
     sizes = figure.sizes
     batch, prompt = sizes.batch_size, sizes.prompt_tokens
@@ -216,16 +217,15 @@ def _seconds(figure: Measured, setup: Setup) -> tuple[float, StepTime | None]:
                 step = decode_time(setup, batch, prompt)
                 return step.total_s, step
             middle = decode_time(setup, batch, sizes.middle_context)
-            steps = sizes.new_tokens - 1
-            decoding = generate_s(setup, sizes) - prefill_time(setup, batch, prompt).total_s
-            return decoding / steps, middle
+            return mean_decode_s(setup, batch, prompt, sizes.new_tokens), middle
         case "generate":
-            return generate_s(setup, sizes), decode_time(setup, batch, sizes.middle_context)
+            middle = decode_time(setup, batch, sizes.middle_context)
+            return generate_s(setup, batch, prompt, sizes.new_tokens), middle
         case "forward":
             return forward_time(setup, batch, prompt, figure.mlp_degree).total_s, None
 
 
-def _need(figure: Measured, setup: Setup) -> MemoryNeed | None:
+def _need(figure: Measured, setup: Setup) -> MemoryNeed[float] | None:
     sizes = figure.sizes
     batch, prompt = sizes.batch_size, sizes.prompt_tokens
     match figure.phase:

@@ -12,10 +12,10 @@ from tgi_bench.analysis.scaling import has_figures
 from tgi_bench.analysis.setups import Planned, planned_setup
 from tgi_bench.errors import InputError
 from tgi_bench.estimate.calibration import FORWARD
+from tgi_bench.estimate.grid import Sizes
 from tgi_bench.estimate.setup import Setup
 from tgi_bench.estimate.tables import accelerator, model_shape
 from tgi_bench.observation import Outcome, PublishedEntry, PublishedMetric
-from tgi_bench.report.estimated_figures import Sizes
 from tgi_bench.report.import_names import accelerator_row
 from tgi_bench.report.imported_table import TableLayout, layout_of
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import fsum
 from statistics import median
 
 from tgi_bench.analysis.run import Origin, Run, TrialSummary
@@ -13,7 +12,7 @@ from tgi_bench.analysis.setups import planned_setup
 from tgi_bench.errors import InputError
 from tgi_bench.estimate.calibration import Calibration
 from tgi_bench.estimate.setup import Setup
-from tgi_bench.estimate.step_time import decode_time, prefill_time
+from tgi_bench.estimate.step_time import mean_decode_s, prefill_time
 from tgi_bench.plan.plan import Deployment, Engine, LauncherKind
 from tgi_bench.report.estimated_compare import simulated_with
 
@@ -58,12 +57,12 @@ def _excess(setup: Setup, summary: TrialSummary) -> Excess | None:
     trial, prefill, decode = summary.trial, summary.prefill, summary.decode_token
     if prefill is None:
         return None
-    batch, prompt, steps = trial.batch_size, trial.sequence_length, trial.decode_length - 1
+    batch, prompt = trial.batch_size, trial.sequence_length
     prefill_ns = prefill_time(setup, batch, prompt).total_s * 1e9
     decoding = None
-    if decode is not None and steps:
-        times = (decode_time(setup, batch, prompt + i).total_s for i in range(1, steps + 1))
-        decoding = decode.latency.mean / (fsum(times) * 1e9 / steps) - 1
+    if decode is not None and trial.decode_length > 1:
+        mean_s = mean_decode_s(setup, batch, prompt, trial.decode_length)
+        decoding = decode.latency.mean / (mean_s * 1e9) - 1
     return Excess(prefill.latency.mean / prefill_ns - 1, decoding)
 
 

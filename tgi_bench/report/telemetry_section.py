@@ -13,7 +13,7 @@ from tgi_bench.device_observation import DeviceKind, Gauges
 from tgi_bench.errors import InputError
 from tgi_bench.estimate.memory import prefill_memory
 from tgi_bench.estimate.setup import Setup
-from tgi_bench.estimate.step_time import generate_time_s
+from tgi_bench.estimate.step_time import generate_s
 from tgi_bench.estimate.tables import accelerator, model_shape
 from tgi_bench.plan.plan import BatchTrial, Deployment
 from tgi_bench.report.table import Table, markdown
@@ -168,7 +168,7 @@ def _estimated(setup: Setup, trial: BatchTrial) -> Expected:
     rated_w = setup.num_shard * setup.accelerator.tdp_w
     tokens = trial.batch_size * trial.decode_length
     return Expected(
-        j_per_token=rated_w * generate_time_s(setup, *sizes) / tokens,
+        j_per_token=rated_w * generate_s(setup, *sizes) / tokens,
         rated_w=rated_w,
         memory_bytes=prefill_memory(setup, *sizes).total_bytes,
     )

@@ -115,7 +115,7 @@ class Device:
         allocated = min(max(total_bytes - block_bytes, 0.0), self.limit_bytes)
         raise RuntimeError(self._out_of_memory(block_bytes, allocated))
 
-    def _allocate_step(self, need: MemoryNeed, held_bytes: float) -> None:
+    def _allocate_step(self, need: MemoryNeed[float], held_bytes: float) -> None:
         self.allocate(need.total_bytes + held_bytes, need.largest_block_bytes)
 
     def _width(self, lengths: tuple[int, ...]) -> int:

@@ -211,7 +211,7 @@ def test_sizes_are_checked(size: tuple[int, int, int], message: str) -> None:
 
 @pytest.mark.parametrize("times", [1, MANY])
 def test_sizes_of_the_last_step_are_checked(times: int) -> None:
-    with pytest.raises(InputError, match="context_tokens is 10000001; it must be from 1"):
+    with pytest.raises(InputError, match="context_tokens is 10000002; it must be from 1"):
         estimates([(bloomz(), Sizes(1, LARGEST_SIZE, 2))] * times)
 
 

@@ -125,6 +125,7 @@ def estimate(setup: Setup, sizes: Sizes) -> Estimate:
     """The estimate of one configuration; InputError for sizes that no server takes."""
     batch, prompt, new = sizes.batch_size, sizes.prompt_tokens, sizes.new_tokens
     context = sizes.middle_context
+    memory = prefill_memory(setup, batch, prompt, new)
     return Estimate(
         setup=setup,
         sizes=sizes,
@@ -135,7 +136,7 @@ def estimate(setup: Setup, sizes: Sizes) -> Estimate:
             decode_time(setup, batch, context), decode_limit_s(setup, batch, context)
         ),
         generate_s=generate_s(setup, batch, prompt, new),
-        memory=prefill_memory(setup, batch, prompt, new),
+        memory=memory,
     )
 
 
@@ -173,10 +174,10 @@ def _at_once(setup: Setup, asked: Sequence[Sizes]) -> Iterator[Estimate]:
     """As `estimate` of each."""
     batch, prompt, new = size_columns(asked)
     context = middle_context(prompt, new)
+    needs = _needs(prefill_memory(setup, batch, prompt, new))
     prefills = _steps(prefill_time(setup, batch, prompt), prefill_limit_s(setup, batch, prompt))
     decodes = _steps(decode_time(setup, batch, context), decode_limit_s(setup, batch, context))
     whole: list[float] = generate_s(setup, batch, prompt, new).tolist()
-    needs = _needs(prefill_memory(setup, batch, prompt, new))
     for figures in zip(asked, prefills, decodes, whole, needs, strict=True):
         yield Estimate(setup, *figures)
 

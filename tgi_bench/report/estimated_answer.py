@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from tgi_bench.estimate.calibration import Calibration
 from tgi_bench.estimate.grid import Estimate, StepEstimate
-from tgi_bench.estimate.tables import parameters
+from tgi_bench.estimate.setup import Setup
+from tgi_bench.estimate.tables import GIB, parameters
 from tgi_bench.report.json_text import json_text
 from tgi_bench.report.table import Table, csv_text, markdown
+from tgi_bench.report.words import UNDEFINED
 
-GIB = 2**30
 CONSTANTS = "Constants"
 STEP_COLUMNS = 3
 """Columns after CONSTANTS of the prefill step, and as many of the decode step; then the whole's."""
@@ -20,8 +22,6 @@ UNCALIBRATED = "uncalibrated"
 CALIBRATED = "calibrated"
 CALIBRATED_ELSEWHERE = "calibrated elsewhere"
 """Of a calibration that was fitted on another accelerator or stack."""
-
-Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +37,28 @@ class Answer:
     strangeness: str = ""
 
     @property
-    def lines(self) -> tuple[tuple[str, Estimate], ...]:
-        """Which constants, and what they say."""
-        plain = ((UNCALIBRATED, self.uncalibrated),)
+    def lines(self) -> tuple[AnswerLine, ...]:
+        """What each set of constants says."""
+        plain = AnswerLine(self.stack, UNCALIBRATED, self.uncalibrated)
         if self.calibrated is None:
-            return plain
+            return (plain,)
         word = CALIBRATED_ELSEWHERE if self.strangeness else CALIBRATED
-        return (*plain, (word, self.calibrated))
+        return plain, AnswerLine(self.stack, word, self.calibrated, self.strangeness)
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerLine:
+    """One configuration with one set of constants, named by `word`."""
+
+    stack: str
+    word: str
+    estimate: Estimate
+    strangeness: str = ""
+
+    @property
+    def setup(self) -> Setup:
+        """What is estimated."""
+        return self.estimate.setup
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +70,29 @@ class Answers:
     remarks: tuple[str, ...]
 
 
-_Cell = Callable[[Answer, str, Estimate], str]
+Value = None | bool | int | float | str
 
 
-def _step(step: StepEstimate) -> str:
-    return milliseconds(step.time.total_s)
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One figure of a line, in JSON, CSV and in tables.
+
+    key: its name in JSON and CSV; "" of what tables alone have. value: None where it is undefined.
+    title: of its column; "" where no table has one. text: of a cell's value; none: its cell
+    without a value. right: how the column is aligned.
+    """
+
+    key: str
+    value: Callable[[AnswerLine], Value]
+    title: str = ""
+    text: Callable[[Any], str] = str
+    none: str = UNDEFINED
+    right: bool = True
+
+    def cell(self, line: AnswerLine) -> str:
+        """As a table shows it."""
+        value = self.value(line)
+        return self.none if value is None else self.text(value)
 
 
 def milliseconds(seconds: float) -> str:
@@ -82,56 +115,91 @@ def _gib(value: float) -> str:
     return f"{value / GIB:.2f}" if value >= 0.01 * GIB else f"{value / GIB:.2g}"
 
 
-_ASKED: tuple[tuple[str, _Cell], ...] = (
-    ("Model", lambda a, w, e: e.setup.model.name),
-    ("Accelerator", lambda a, w, e: e.setup.accelerator.name),
-    ("Stack", lambda a, w, e: a.stack),
-    ("dtype", lambda a, w, e: e.setup.dtype),
-    ("num_shard", lambda a, w, e: str(e.setup.num_shard)),
-    ("quantize", lambda a, w, e: e.setup.quantize or "none"),
-    ("Prompt", lambda a, w, e: str(e.sizes.prompt_tokens)),
-    ("New", lambda a, w, e: str(e.sizes.new_tokens)),
-    ("Batch", lambda a, w, e: str(e.sizes.batch_size)),
-)
-"""What tells configurations apart; what all of them share stands above the table."""
+def fits_word(fits: bool) -> str:
+    """ "yes", or that one device cannot hold it."""
+    return "yes" if fits else "does not fit"
 
-_TIMES: tuple[tuple[str, _Cell], ...] = (
-    (CONSTANTS, lambda a, w, e: w),
-    ("Prefill", lambda a, w, e: _step(e.prefill)),
-    ("Bound", lambda a, w, e: f"{e.prefill.time.bound} {percent(e.prefill.time.bound_share)}"),
-    ("Roofline", lambda a, w, e: percent(e.prefill.roofline_share)),
-    ("Decode", lambda a, w, e: _step(e.decode) if e.sizes.new_tokens > 1 else "-"),
-    (
-        "Bound",
-        lambda a, w, e: (
-            f"{e.decode.time.bound} {percent(e.decode.time.bound_share)}"
-            if e.sizes.new_tokens > 1
-            else "-"
+
+def _step(
+    name: str, title: str, of: Callable[[Estimate], StepEstimate | None]
+) -> tuple[Figure, ...]:
+    """of: None where there is no such step."""
+
+    def read(value: Callable[[StepEstimate], Value]) -> Callable[[AnswerLine], Value]:
+        return lambda line: None if (step := of(line.estimate)) is None else value(step)
+
+    return (
+        Figure(f"{name}_s", read(lambda step: step.time.total_s), title, milliseconds),
+        Figure(
+            "",
+            read(lambda step: f"{step.time.bound} {percent(step.time.bound_share)}"),
+            "Bound",
+            right=False,
         ),
-    ),
-    (
-        "Roofline",
-        lambda a, w, e: percent(e.decode.roofline_share) if e.sizes.new_tokens > 1 else "-",
-    ),
-    ("Generate", lambda a, w, e: milliseconds(e.generate_s)),
-    ("Tokens/s", lambda a, w, e: _figure(e.new_tokens_per_s)),
-    ("J/token", lambda a, w, e: _figure(e.energy_j_per_token)),
-    ("Fits", lambda a, w, e: fits_word(e)),
+        Figure(f"{name}_bound", read(lambda step: step.time.bound)),
+        Figure(f"{name}_bound_share", read(lambda step: step.time.bound_share)),
+        Figure(f"{name}_roofline_s", read(lambda step: step.limit_s)),
+        Figure(f"{name}_roofline_share", read(lambda s: s.roofline_share), "Roofline", percent),
+    )
+
+
+def _decodes(estimate: Estimate) -> bool:
+    return estimate.sizes.new_tokens > 1
+
+
+_ASKED = (
+    Figure("model", lambda x: x.setup.model.name, "Model", right=False),
+    Figure("parameters", lambda x: parameters(x.setup.model)),
+    Figure("accelerator", lambda x: x.setup.accelerator.name, "Accelerator", right=False),
+    Figure("stack", lambda x: x.stack, "Stack", right=False),
+    Figure("dtype", lambda x: x.setup.dtype, "dtype", right=False),
+    Figure("quantize", lambda x: x.setup.quantize, "quantize", none="none", right=False),
+    Figure("num_shard", lambda x: x.setup.num_shard, "num_shard"),
+    Figure("devices", lambda x: x.setup.devices),
+    Figure("batch_size", lambda x: x.estimate.sizes.batch_size, "Batch"),
+    Figure("prompt_tokens", lambda x: x.estimate.sizes.prompt_tokens, "Prompt"),
+    Figure("new_tokens", lambda x: x.estimate.sizes.new_tokens, "New"),
 )
 
-_MEMORY: tuple[tuple[str, _Cell], ...] = (
-    ("Weights", lambda a, w, e: _gib(e.memory.weights_bytes)),
-    ("KV cache", lambda a, w, e: _gib(e.memory.kv_cache_bytes)),
-    ("Activations", lambda a, w, e: _gib(e.memory.activations_bytes)),
-    ("Runtime", lambda a, w, e: _gib(e.memory.runtime_bytes)),
-    ("Total", lambda a, w, e: _gib(e.memory.total_bytes)),
-    ("Device", lambda a, w, e: _gib(e.setup.accelerator.usable_bytes)),
-    ("Fits", lambda a, w, e: fits_word(e)),
+_DECODE = (
+    *_step("decode", "Decode", lambda e: e.decode if _decodes(e) else None),
+    Figure(
+        "decode_tokens_per_s",
+        lambda x: x.estimate.decode_tokens_per_s if _decodes(x.estimate) else None,
+    ),
+)
+"""Without a decode step JSON has none of their keys."""
+
+_FITS = Figure("fits", lambda x: x.estimate.fits, "Fits", fits_word, right=False)
+
+_TIMES = (
+    Figure("constants", lambda x: x.word, CONSTANTS, right=False),
+    *_step("prefill", "Prefill", lambda e: e.prefill),
+    Figure("prompt_tokens_per_s", lambda x: x.estimate.prompt_tokens_per_s),
+    *_DECODE,
+    Figure("generate_s", lambda x: x.estimate.generate_s, "Generate", milliseconds),
+    Figure("new_tokens_per_s", lambda x: x.estimate.new_tokens_per_s, "Tokens/s", _figure),
+    Figure("energy_j_per_token", lambda x: x.estimate.energy_j_per_token, "J/token", _figure),
 )
 
-_LEFT = frozenset(
-    {"Model", "Accelerator", "Stack", "dtype", "quantize", CONSTANTS, "Bound", "Fits"}
+_MEMORY = (
+    Figure("weights_bytes", lambda x: x.estimate.memory.weights_bytes, "Weights", _gib),
+    Figure("kv_cache_bytes", lambda x: x.estimate.memory.kv_cache_bytes, "KV cache", _gib),
+    Figure("activations_bytes", lambda x: x.estimate.memory.activations_bytes, "Activations", _gib),
+    Figure("runtime_bytes", lambda x: x.estimate.memory.runtime_bytes, "Runtime", _gib),
+    Figure("memory_bytes", lambda x: x.estimate.memory.total_bytes, "Total", _gib),
+    Figure("device_bytes", lambda x: x.setup.accelerator.usable_bytes, "Device", _gib),
+    _FITS,
 )
+
+_STRANGENESS = Figure("strangeness", lambda x: x.strangeness)
+
+_DATA = tuple(f for f in (*_ASKED, *_TIMES, *_MEMORY, _STRANGENESS) if f.key)
+"""In the order of CSV and JSON."""
+
+_TITLES = "Model Accelerator Stack dtype num_shard quantize Prompt New Batch"
+_TABLE_ORDER = tuple(next(f for f in _ASKED if f.title == title) for title in _TITLES.split())
+"""What tells configurations apart; what all of them share stands above the table."""
 
 DEFINITIONS = (
     "Prefill: the prefill step. Decode: a decode step in the middle of the generate. Generate: "
@@ -145,18 +213,11 @@ DEFINITIONS = (
 )
 
 
-def fits_word(estimate: Estimate) -> str:
-    """ "yes", or that one device cannot hold it."""
-    return "yes" if estimate.fits else "does not fit"
-
-
 def shared(answers: Answers) -> tuple[tuple[str, str], ...]:
     """Name and value of what every configuration shares, and each model's parameters."""
-    said = []
-    for name, cell in _ASKED:
-        values = {cell(row, "", row.uncalibrated) for row in answers.rows}
-        if len(values) == 1:
-            said.append((name, values.pop()))
+    varying = _varying(answers)
+    first = answers.rows[0].lines[0]
+    said = [(one.title, one.cell(first)) for one in _TABLE_ORDER if one not in varying]
     models = {row.uncalibrated.setup.model: None for row in answers.rows}
     for model in models:
         title = "Parameters" if len(models) == 1 else f"Parameters of {model.name}"
@@ -164,40 +225,35 @@ def shared(answers: Answers) -> tuple[tuple[str, str], ...]:
     return tuple(said)
 
 
+def _varying(answers: Answers) -> tuple[Figure, ...]:
+    """Of what was asked, in which configurations differ."""
+    plain = [answer.lines[0] for answer in answers.rows]
+    return tuple(one for one in _TABLE_ORDER if len({one.cell(line) for line in plain}) > 1)
+
+
 def tables(answers: Answers) -> tuple[tuple[str, Table], ...]:
     """Title and table: of time and energy, and of memory."""
-    varying = tuple(
-        (name, cell)
-        for name, cell in _ASKED
-        if len({cell(row, "", row.uncalibrated) for row in answers.rows}) > 1
-    )
-    times = (*varying, *_TIMES)
-    memory = (*varying, *_MEMORY)
+    varying = _varying(answers)
+    lines = [line for answer in answers.rows for line in answer.lines]
+    plain = [answer.lines[0] for answer in answers.rows]
     return (
-        (
-            "Time and energy",
-            _table(times, [(a, w, e) for a in answers.rows for w, e in a.lines]),
-        ),
-        (
-            "Memory of each device (GiB)",
-            _table(memory, [(a, "", a.uncalibrated) for a in answers.rows]),
-        ),
+        ("Time and energy", _table((*varying, *_TIMES, _FITS), lines)),
+        ("Memory of each device (GiB)", _table((*varying, *_MEMORY), plain)),
     )
 
 
 def asked_columns(table: Table) -> int:
     """How many of its first columns tell its rows apart; the others are figures."""
-    names = {CONSTANTS, *(name for name, _ in _ASKED)}
+    names = {CONSTANTS, *(figure.title for figure in _TABLE_ORDER)}
     return sum(header in names for header in table.headers)
 
 
-def _table(
-    columns: Sequence[tuple[str, _Cell]], rows: Sequence[tuple[Answer, str, Estimate]]
-) -> Table:
+def _table(figures: Sequence[Figure], lines: Sequence[AnswerLine]) -> Table:
+    shown = [figure for figure in figures if figure.title]
     return Table(
-        tuple(name for name, _ in columns),
-        tuple(tuple(cell(*row) for _, cell in columns) for row in rows),
-        frozenset(i for i, (name, _) in enumerate(columns) if name not in _LEFT),
+        tuple(figure.title for figure in shown),
+        tuple(tuple(figure.cell(line) for figure in shown) for line in lines),
+        frozenset(place for place, figure in enumerate(shown) if figure.right),
     )
 
 
@@ -225,141 +281,46 @@ def as_rst(answers: Answers) -> str:
     return "\n".join(parts)
 
 
-def fields(answer: Answer, word: str, estimate: Estimate) -> dict[str, str | int | float | bool]:
-    """Every figure with its unit in its name; those of decode are 0 nowhere, but absent."""
-    setup, sizes, memory = estimate.setup, estimate.sizes, estimate.memory
-    found: dict[str, str | int | float | bool] = {
-        "model": setup.model.name,
-        "parameters": parameters(setup.model),
-        "accelerator": setup.accelerator.name,
-        "stack": answer.stack,
-        "dtype": setup.dtype,
-        "quantize": setup.quantize or "",
-        "num_shard": setup.num_shard,
-        "devices": setup.devices,
-        "batch_size": sizes.batch_size,
-        "prompt_tokens": sizes.prompt_tokens,
-        "new_tokens": sizes.new_tokens,
-        "constants": word,
-        "prefill_s": estimate.prefill.time.total_s,
-        "prefill_bound": estimate.prefill.time.bound,
-        "prefill_bound_share": estimate.prefill.time.bound_share,
-        "prefill_roofline_s": estimate.prefill.limit_s,
-        "prefill_roofline_share": estimate.prefill.roofline_share,
-        "prompt_tokens_per_s": estimate.prompt_tokens_per_s,
-    }
-    if sizes.new_tokens > 1:
-        found |= {
-            "decode_s": estimate.decode.time.total_s,
-            "decode_bound": estimate.decode.time.bound,
-            "decode_bound_share": estimate.decode.time.bound_share,
-            "decode_roofline_s": estimate.decode.limit_s,
-            "decode_roofline_share": estimate.decode.roofline_share,
-            "decode_tokens_per_s": estimate.decode_tokens_per_s,
-        }
-    return found | {
-        "generate_s": estimate.generate_s,
-        "new_tokens_per_s": estimate.new_tokens_per_s,
-        "energy_j_per_token": estimate.energy_j_per_token,
-        "weights_bytes": memory.weights_bytes,
-        "kv_cache_bytes": memory.kv_cache_bytes,
-        "activations_bytes": memory.activations_bytes,
-        "runtime_bytes": memory.runtime_bytes,
-        "memory_bytes": memory.total_bytes,
-        "device_bytes": setup.accelerator.usable_bytes,
-        "fits": estimate.fits,
-    }
-
-
-CSV_HEADERS = (
-    "model",
-    "parameters",
-    "accelerator",
-    "stack",
-    "dtype",
-    "quantize",
-    "num_shard",
-    "devices",
-    "batch_size",
-    "prompt_tokens",
-    "new_tokens",
-    "constants",
-    "prefill_s",
-    "prefill_bound",
-    "prefill_bound_share",
-    "prefill_roofline_s",
-    "prefill_roofline_share",
-    "prompt_tokens_per_s",
-    "decode_s",
-    "decode_bound",
-    "decode_bound_share",
-    "decode_roofline_s",
-    "decode_roofline_share",
-    "decode_tokens_per_s",
-    "generate_s",
-    "new_tokens_per_s",
-    "energy_j_per_token",
-    "weights_bytes",
-    "kv_cache_bytes",
-    "activations_bytes",
-    "runtime_bytes",
-    "memory_bytes",
-    "device_bytes",
-    "fits",
-    "strangeness",
-)
-
-
 def as_csv(answers: Answers) -> str:
     """One row a configuration and set of constants; what is undefined is an empty cell."""
-    rows = []
-    for answer in answers.rows:
-        for word, estimate in answer.lines:
-            strange = answer.strangeness if word != UNCALIBRATED else ""
-            known = {**fields(answer, word, estimate), "strangeness": strange}
-            rows.append(tuple(_csv_cell(known.get(name, "")) for name in CSV_HEADERS))
-    return csv_text(Table(CSV_HEADERS, tuple(rows)))
+    rows = tuple(
+        tuple(_csv_cell(figure.value(line)) for figure in _DATA)
+        for answer in answers.rows
+        for line in answer.lines
+    )
+    return csv_text(Table(tuple(figure.key for figure in _DATA), rows))
 
 
-def _csv_cell(value: str | int | float | bool) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return value if isinstance(value, str) else repr(value)
+def _csv_cell(value: Value) -> str:
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return value
+        case _:
+            return repr(value)
 
 
 def as_json(answers: Answers) -> str:
     """Schema `tgi-bench-estimate`, version 1: estimates, calibrations and remarks."""
-    rows: list[Json] = []
-    for answer in answers.rows:
-        for word, estimate in answer.lines:
-            row: dict[str, Json] = dict(fields(answer, word, estimate))
-            row["quantize"] = estimate.setup.quantize
-            row["strangeness"] = answer.strangeness if word != UNCALIBRATED else ""
-            rows.append(row)
-    document: Json = {
+    document = {
         "schema": "tgi-bench-estimate",
         "schema_version": 1,
         "origin": "estimated",
-        "estimates": rows,
+        "estimates": [_values(line) for answer in answers.rows for line in answer.lines],
         "calibrations": [calibration_json(calibration) for calibration in answers.calibrations],
         "remarks": list(answers.remarks),
     }
     return json_text(document)
 
 
-def calibration_json(calibration: Calibration) -> Json:
+def _values(line: AnswerLine) -> dict[str, Value]:
+    values = {figure: figure.value(line) for figure in _DATA}
+    return {f.key: v for f, v in values.items() if v is not None or f not in _DECODE}
+
+
+def calibration_json(calibration: Calibration) -> dict[str, Any]:
     """A calibration with its provenance."""
-    held: list[Json] = [
-        {"split": h.split, "groups": h.groups, "error": h.error} for h in calibration.held_out
-    ]
-    return {
-        "accelerator": calibration.accelerator,
-        "stack": calibration.stack,
-        "source": calibration.source,
-        "fitted": dict(calibration.fitted),
-        "points": calibration.points,
-        "noise": calibration.noise,
-        "in_sample_error": calibration.in_sample_error,
-        "uncalibrated_error": calibration.uncalibrated_error,
-        "held_out": held,
-    }
+    return {**asdict(calibration), "fitted": dict(calibration.fitted)}

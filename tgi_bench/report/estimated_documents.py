@@ -9,39 +9,9 @@ from tgi_bench.report.load_documents import Json
 from tgi_bench.report.table import Table, csv_text
 from tgi_bench.report.torchcap_layout import relative_error
 
-CSV_HEADERS = (
-    "run_id",
-    "origin",
-    "source_id",
-    "step",
-    "model",
-    "accelerator",
-    "devices",
-    "num_shard",
-    "quantize",
-    "dtype",
-    "batch_size",
-    "prompt_tokens",
-    "new_tokens",
-    "mlp_degree",
-    "constants",
-    "estimated_s",
-    "observed_kind",
-    "observed_s",
-    "error",
-    "roofline_s",
-    "roofline_share",
-    "bound",
-    "bound_share",
-    "estimated_memory_bytes",
-    "estimated_energy_j_per_token",
-    "estimated_tokens_per_s",
-    "observed_tokens_per_s",
-)
-"""observed: measured or simulated, as observed_kind says; error is relative to it."""
-
 
 def _fields(run: Run, found: Comparisons, row: Compared, word: str, said: Said) -> dict[str, Json]:
+    """observed: measured or simulated, as observed_kind says; error is relative to it."""
     figure = row.measured
     return {
         "run_id": run.run_id,
@@ -99,11 +69,9 @@ def estimates_json(run: Run) -> dict[str, Json]:
 
 def estimates_csv(run: Run) -> str:
     """One row a figure and set of constants; empty where nothing is estimated."""
-    rows = tuple(
-        tuple(_csv(fields[name]) for name in CSV_HEADERS)
-        for fields in _all_fields(run, comparisons(run))
-    )
-    return csv_text(Table(CSV_HEADERS, rows)) if rows else ""
+    rows = _all_fields(run, comparisons(run))
+    cells = tuple(tuple(map(_csv, fields.values())) for fields in rows)
+    return csv_text(Table(tuple(rows[0]), cells)) if rows else ""
 
 
 def _csv(value: Json) -> str:

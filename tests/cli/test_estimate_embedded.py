@@ -10,8 +10,9 @@ import pytest
 from tests.cli.command_line import CommandLine
 from tests.record import samples
 from tests.sweep.experiments import write
+from tgi_bench.analysis.planned import calibration_of, plan_estimate
+from tgi_bench.cli.calibration_choice import chooser
 from tgi_bench.cli.engine_options import EngineOptions
-from tgi_bench.cli.estimates import calibration_of, estimates
 from tgi_bench.cli.serve_command import configuration
 from tgi_bench.errors import ExperimentError, InputError
 from tgi_bench.estimate.calibration import dump, published
@@ -65,7 +66,7 @@ def test_they_are_recorded(tmp_path: Path) -> None:
 
 def test_plan_estimates_with_them() -> None:
     plan = plan_of()
-    known = estimates(plan)
+    known = plan_estimate(plan, chooser).trials
     for trial in plan.trials:
         found = known[trial.trial_id]
         assert found.calibrated is not None
@@ -76,8 +77,10 @@ def test_plan_estimates_with_them() -> None:
 
 def test_an_embedded_server_without_one_is_uncalibrated() -> None:
     plan = plan_of("embedded: {engine: simulated}")
-    assert calibration_of(plan.deployments[0]) is None
-    assert all(estimate.calibrated is None for estimate in estimates(plan).values())
+    assert calibration_of(plan.deployments[0], chooser) is None
+    assert all(
+        estimate.calibrated is None for estimate in plan_estimate(plan, chooser).trials.values()
+    )
 
 
 def test_the_engine_computes_with_them(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from tests.analysis.samples import OK, deployment, facts, plan, run, trial
 from tests.record.samples import load_trial
-from tgi_bench.cli.estimates import TrialEstimate, TrialTimes
+from tgi_bench.analysis.planned import TrialEstimate, TrialTimes
 from tgi_bench.cli.screen import LiveScreen, PlainLines, fitting, latencies
 from tgi_bench.drive.stage_ask import Progress, StageAsk
 from tgi_bench.errors import LaunchError

@@ -89,7 +89,7 @@ def test_bigcode_table_has_44_cells() -> None:
     assert len(BIGCODE_FITS) == 44
 
 
-def check(need: MemoryNeed) -> None:
+def check(need: MemoryNeed[float]) -> None:
     parts = (
         need.weights_bytes,
         need.kv_cache_bytes,

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 from tgi_bench.cli.experiment_file import read_text
 from tgi_bench.errors import InputError
-from tgi_bench.estimate.calibration import Calibration, calibration_named, find, of_file, parse
+from tgi_bench.estimate.calibration import Choose, calibration_named, find, of_file, parse
 from tgi_bench.estimate.config_json import ConfigModel
 from tgi_bench.estimate.config_json import parse as parse_config
 from tgi_bench.estimate.tables import ModelShape, model_names, model_shape
 
 _MOST_BYTES = 1 << 20
 _CONFIG = "config.json"
-
-Choose = Callable[[str, str], Calibration | None]
-"""The calibration for an accelerator and a stack; None where there is none."""
 
 
 def chooser(word: str | None) -> Choose:

@@ -8,25 +8,23 @@ from dataclasses import dataclass, replace
 from itertools import pairwise, product
 from typing import TYPE_CHECKING
 
-from tgi_bench.cli.calibration_choice import Choose, chooser, model_of
+from tgi_bench.cli.calibration_choice import chooser, model_of
 from tgi_bench.cli.echo import echo
 from tgi_bench.errors import InputError
 from tgi_bench.estimate.calibration import (
-    Calibration,
-    none_published,
-    provenance,
     stack_of,
     tgi_stack,
 )
-from tgi_bench.estimate.grid import Sizes, estimates
+from tgi_bench.estimate.grid import Sizes
 from tgi_bench.estimate.setup import LARGEST_SIZE, Setup
 from tgi_bench.estimate.tables import accelerator
 from tgi_bench.report.estimated_answer import (
     CONSTANTS,
     DEFINITIONS,
     STEP_COLUMNS,
-    Answer,
     Answers,
+    Configuration,
+    answers,
     as_csv,
     as_json,
     as_markdown,
@@ -64,15 +62,6 @@ class MatrixOptions:
     accelerator_assumed: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Configuration:
-    """One cell of the matrix before any constant is chosen."""
-
-    stack: str
-    setup: Setup
-    sizes: Sizes
-
-
 def run(matrix: MatrixOptions | Request, calibration: str | None, form: str) -> None:
     """Print the estimate of a matrix, or of an experiment's trials; raises InputError."""
     choose = chooser(calibration)
@@ -92,49 +81,6 @@ def run(matrix: MatrixOptions | Request, calibration: str | None, form: str) -> 
             echo(as_rst(found), nl=False)
         case _:
             _print(found)
-
-
-def answers(asked: Sequence[Configuration], choose: Choose, remarks: Sequence[str] = ()) -> Answers:
-    """The figures of each configuration, uncalibrated and where there is one calibrated."""
-    chosen: dict[tuple[str, str], Calibration | None] = {}
-    for one in asked:
-        key = (one.setup.accelerator.name, one.stack)
-        if key not in chosen:
-            chosen[key] = choose(*key)
-    plain = estimates([(one.setup, one.sizes) for one in asked])
-    own = [chosen[one.setup.accelerator.name, one.stack] for one in asked]
-    fitted = iter(
-        estimates(
-            [
-                (calibration.applied(one.setup), one.sizes)
-                for one, calibration in zip(asked, own, strict=True)
-                if calibration is not None
-            ]
-        )
-    )
-    rows = []
-    for one, uncalibrated, calibration in zip(asked, plain, own, strict=True):
-        strange = None
-        if calibration is not None:
-            strange = calibration.strangeness(one.setup.accelerator.name, one.stack)
-        calibrated = None if calibration is None else next(fitted)
-        rows.append(Answer(one.stack, uncalibrated, calibrated, strange or ""))
-    used = tuple(dict.fromkeys(c for c in chosen.values() if c is not None))
-    return Answers(tuple(rows), used, (*remarks, *_said(chosen)))
-
-
-def _said(chosen: dict[tuple[str, str], Calibration | None]) -> tuple[str, ...]:
-    """Where the constants come from, and where they are used for something else."""
-    sentences: dict[str, None] = {}
-    for key, calibration in chosen.items():
-        if calibration is None:
-            sentences[none_published(*key)] = None
-            continue
-        sentences[provenance(calibration)] = None
-        strange = calibration.strangeness(*key)
-        if strange is not None:
-            sentences[f"NOT OF THIS STACK: {strange}."] = None
-    return tuple(sentences)
 
 
 def _matrix(options: MatrixOptions) -> tuple[list[Configuration], list[str]]:
@@ -189,7 +135,7 @@ def _newest() -> str:
 
 def _experiment(request: Request) -> tuple[list[Configuration], list[str]]:
     """The batches of an experiment, as `plan` estimates them."""
-    from tgi_bench.analysis.setups import planned_setup
+    from tgi_bench.analysis.planned import planned_setup
     from tgi_bench.cli.experiment_file import assumed_accelerator
 
     experiment, plan = request.load()

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from rich.console import Console
 from rich.table import Table
 
+from tgi_bench.analysis.remaining import LoadTime
 from tgi_bench.cli.durations import counted, duration
-from tgi_bench.cli.estimates import LoadTime
 from tgi_bench.plan.load_trial import (
     ClosedLoop,
     Empirical,

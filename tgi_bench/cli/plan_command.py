@@ -7,17 +7,11 @@ import shlex
 from rich.console import Console
 from rich.table import Table
 
+from tgi_bench.analysis.planned import KV_POOL, PlanEstimate, TrialEstimate, plan_estimate
+from tgi_bench.analysis.remaining import LoadTime, load_times
+from tgi_bench.cli.calibration_choice import chooser
 from tgi_bench.cli.console import standard_output
 from tgi_bench.cli.durations import counted, duration
-from tgi_bench.cli.estimates import (
-    KV_POOL,
-    LoadTime,
-    TrialEstimate,
-    calibration_sentences,
-    estimates,
-    load_times,
-    why_unknown,
-)
 from tgi_bench.cli.experiment_file import Request, assumed_accelerator, idle_skip_notes
 from tgi_bench.cli.load_table import load_table
 from tgi_bench.cli.task_table import print_tasks
@@ -62,7 +56,8 @@ def run(request: Request) -> None:
     """Print the plan of an experiment."""
     experiment, plan = request.load()
     console = standard_output()
-    known, times = estimates(plan), load_times(plan)
+    estimated, times = plan_estimate(plan, chooser), load_times(plan)
+    known = estimated.trials
     _print_head(console, plan)
     if plan.task_trials:
         print_tasks(console, plan)
@@ -81,7 +76,7 @@ def run(request: Request) -> None:
         if loads:
             console.print(load_table(console, loads, times))
     console.print()
-    _print_foot(console, plan, known, assumed_accelerator(experiment))
+    _print_foot(console, plan, estimated, assumed_accelerator(experiment))
     _print_times(console, plan, known, times)
     for note in idle_skip_notes(experiment):
         console.print(note, markup=False)
@@ -207,9 +202,8 @@ def _bounds(estimate: TrialEstimate) -> str:
     return times.prefill_bound + decode
 
 
-def _print_foot(
-    console: Console, plan: Plan, known: dict[str, TrialEstimate], assumed: str | None
-) -> None:
+def _print_foot(console: Console, plan: Plan, estimated: PlanEstimate, assumed: str | None) -> None:
+    known = estimated.trials
     fitting = [estimate for estimate in known.values() if estimate.fits]
     counts = [counted(len(plan.deployments), "deployment")]
     if plan.trials:
@@ -236,7 +230,7 @@ def _print_foot(
             markup=False,
             soft_wrap=not console.is_terminal,
         )
-        for sentence in calibration_sentences(plan):
+        for sentence in estimated.calibrations:
             console.print(sentence, markup=False, soft_wrap=not console.is_terminal)
     if any(estimate.obstacle == KV_POOL for estimate in known.values()):
         console.print(
@@ -253,7 +247,7 @@ def _print_foot(
                 markup=False,
                 soft_wrap=not console.is_terminal,
             )
-    for reason, embedded in why_unknown(plan):
+    for reason, embedded in estimated.unknown:
         if not embedded and not plan.trials:
             continue  # loads are measured by the clock: nothing of them is estimated
         what = "cannot start" if embedded else "no estimate"

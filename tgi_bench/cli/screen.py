@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console, Group, RenderableType
@@ -17,15 +18,17 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from tgi_bench.analysis.remaining import Remaining, most_stages
 from tgi_bench.cli.durations import duration
-from tgi_bench.cli.estimates import TrialEstimate, most_stages
-from tgi_bench.cli.remaining import Remaining
 from tgi_bench.drive.stage_ask import Progress, StageAsk
 from tgi_bench.errors import LaunchError
 from tgi_bench.inert import on_one_line
 from tgi_bench.observation import Outcome, Phase, ServerFacts, StepObservation, TrialEnd
 from tgi_bench.plan.load_trial import ClosedLoop, Find, OpenLoop
 from tgi_bench.plan.plan import BatchTrial, Deployment, LoadTrial, Plan
+
+if TYPE_CHECKING:
+    from tgi_bench.analysis.planned import TrialEstimate
 
 _MARKS = {
     Outcome.OK: "ok",

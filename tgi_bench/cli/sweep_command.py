@@ -72,9 +72,7 @@ def sweep(sought: Sought, options: SweepOptions) -> int:
 
         require_extra()
     if any(d.launcher is LauncherKind.EMBEDDED for d in plan.deployments):
-        from tgi_bench.cli.estimates import require_for_embedded
-
-        require_for_embedded(plan)
+        _require_computable(plan)
     if any(trial.workload.file is not None for trial in plan.load_trials):
         from tgi_bench.drive.corpus_file import require_files
 
@@ -156,7 +154,8 @@ def _simulated_with(plan: Plan) -> tuple[tuple[str, str], ...]:
     """The calibration that the embedded servers compute with, whole: its file may change later."""
     if all(d.host is None for d in plan.deployments):
         return ()
-    from tgi_bench.cli.estimates import calibration_of
+    from tgi_bench.analysis.planned import calibration_of
+    from tgi_bench.cli.calibration_choice import chooser
     from tgi_bench.estimate.calibration import dump
     from tgi_bench.report.estimated_compare import SIMULATED_WITH
 
@@ -164,9 +163,23 @@ def _simulated_with(plan: Plan) -> tuple[tuple[str, str], ...]:
         calibration
         for deployment in plan.deployments
         if deployment.launcher is LauncherKind.EMBEDDED
-        and (calibration := calibration_of(deployment)) is not None
+        and (calibration := calibration_of(deployment, chooser)) is not None
     }
     return tuple((SIMULATED_WITH, dump((calibration,))) for calibration in used)
+
+
+def _require_computable(plan: Plan) -> None:
+    """Raise InputError where the embedded server could not compute a deployment."""
+    from tgi_bench.analysis.planned import calibration_of, planned_setup
+    from tgi_bench.cli.calibration_choice import chooser
+    from tgi_bench.torch_engine.extra import require_extra
+
+    for deployment in plan.deployments:
+        if deployment.simulated:
+            planned_setup(deployment)
+            calibration_of(deployment, chooser)
+        elif deployment.launcher is LauncherKind.EMBEDDED:
+            require_extra()
 
 
 def _address_notes(plan: Plan) -> tuple[str, ...]:
@@ -331,10 +344,11 @@ def _floors(plan: Plan, store: RunStore) -> tuple[int | None, ...]:
 
 @contextmanager
 def _watcher(console: Console, plan: Plan, done: int) -> Iterator[PlainLines | LiveScreen]:
-    from tgi_bench.cli.estimates import estimates
+    from tgi_bench.analysis.planned import plan_estimate
+    from tgi_bench.cli.calibration_choice import chooser
     from tgi_bench.cli.screen import LiveScreen, PlainLines
 
-    known = estimates(plan)
+    known = plan_estimate(plan, chooser).trials
     if not console.is_terminal:
         yield PlainLines(console, plan, known, done)
         return

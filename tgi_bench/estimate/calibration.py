@@ -8,7 +8,7 @@ Nothing here fits: `fitting` does.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache
@@ -81,6 +81,13 @@ class Calibration:
     def applied(self, setup: Setup) -> Setup:
         """The setup with its constants; `strangeness` says what must be said beside it."""
         return replace(setup, constants=self.constants)
+
+
+Choose = Callable[[str, str], Calibration | None]
+"""The calibration for an accelerator and a stack; None where there is none."""
+
+Chooser = Callable[[str | None], Choose]
+"""What a word for a calibration means; None: no word. It may read a file: InputError."""
 
 
 def _mapping(value: object, where: str) -> Mapping[str, object]:
@@ -199,14 +206,20 @@ _TGI_VERSION = re.compile(rf"{TGI} (\d{{1,3}})\.(\d{{1,3}})(?:\.\d{{1,3}})?", re
 _PROMPT_LOGPROBS_UNTIL = (0, 9)
 """Before it TGI answers every prefill with the log-probabilities of its prompts."""
 
+_KV_POOL_SINCE = (0, 9)
+
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """What generates. generator, prompt_logprobs: as estimate.setup.Setup has them."""
+    """What generates. generator, prompt_logprobs: as estimate.setup.Setup has them.
+
+    kv_pool: whether flash models keep their KV cache in a pool that the warm-up allocates.
+    """
 
     name: str
     generator: str
     prompt_logprobs: bool
+    kv_pool: bool
 
 
 def tgi_stack(version: str) -> str:
@@ -218,14 +231,15 @@ def stack_of(name: str) -> Stack:
     """The stack of that name; InputError with the nearest one for an unknown name."""
     if found := _TGI_VERSION.fullmatch(name):
         minor = (int(found[1]), int(found[2]))
-        return Stack(tgi_stack(f"{minor[0]}.{minor[1]}"), "tgi", minor < _PROMPT_LOGPROBS_UNTIL)
+        logprobs, pool = minor < _PROMPT_LOGPROBS_UNTIL, minor >= _KV_POOL_SINCE
+        return Stack(tgi_stack(f"{minor[0]}.{minor[1]}"), "tgi", logprobs, pool)
     if name == FORWARD:
         raise InputError(
             f"the stack {name!r} generates nothing: it is of single forward passes, which "
             "`tgi-bench report` estimates beside the table that it was fitted to"
         )
     if name == TRANSFORMERS or name.startswith(f"{TRANSFORMERS} "):
-        return Stack(name, "transformers", False)
+        return Stack(name, "transformers", prompt_logprobs=False, kv_pool=False)
     known = sorted({c.stack for c in published() if c.stack != FORWARD})
     near = get_close_matches(name, known, n=1, cutoff=0.4)
     hint = f"nearest: {near[0]!r}; " if near else ""
@@ -282,3 +296,13 @@ def provenance(calibration: Calibration) -> str:
         f"{calibration.in_sample_error:.1%}, {held}; uncalibrated "
         f"{calibration.uncalibrated_error:.1%}."
     )
+
+
+def said_of(calibration: Calibration | None, accelerator: str, stack: str) -> tuple[str, ...]:
+    """What must be said beside figures of that accelerator and stack: where the constants come
+    from, and where they are another's; without a calibration why there is none."""
+    if calibration is None:
+        return (none_published(accelerator, stack),)
+    strange = calibration.strangeness(accelerator, stack)
+    own = (provenance(calibration),)
+    return own if strange is None else (*own, f"NOT OF THIS STACK: {strange}.")

@@ -166,7 +166,7 @@ def touched_linear_parameters(setup: Setup, tokens: N) -> N:
     """
     model = setup.model
     missed = (1 - model.experts_per_token / model.experts) ** tokens
-    experts = model.experts * (1 - missed)
+    experts: N = model.experts * (1 - missed)
     per_layer = attention_matrix_parameters(model) + experts * mlp_matrix_parameters(model)
     return model.layers * per_layer
 

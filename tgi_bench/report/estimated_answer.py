@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tgi_bench.estimate.calibration import Calibration
-from tgi_bench.estimate.grid import Estimate, StepEstimate
+from tgi_bench.estimate.calibration import Calibration, Choose, said_of
+from tgi_bench.estimate.grid import Estimate, Sizes, StepEstimate, estimates
 from tgi_bench.estimate.setup import Setup
 from tgi_bench.estimate.tables import GIB, parameters
 from tgi_bench.report.json_text import json_text
@@ -22,6 +22,15 @@ UNCALIBRATED = "uncalibrated"
 CALIBRATED = "calibrated"
 CALIBRATED_ELSEWHERE = "calibrated elsewhere"
 """Of a calibration that was fitted on another accelerator or stack."""
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """One cell of the matrix before any constant is chosen."""
+
+    stack: str
+    setup: Setup
+    sizes: Sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +77,36 @@ class Answers:
     rows: tuple[Answer, ...]
     calibrations: tuple[Calibration, ...]
     remarks: tuple[str, ...]
+
+
+def answers(asked: Sequence[Configuration], choose: Choose, remarks: Sequence[str] = ()) -> Answers:
+    """The figures of each configuration, uncalibrated and where there is one calibrated."""
+    chosen: dict[tuple[str, str], Calibration | None] = {}
+    for one in asked:
+        key = (one.setup.accelerator.name, one.stack)
+        if key not in chosen:
+            chosen[key] = choose(*key)
+    plain = estimates([(one.setup, one.sizes) for one in asked])
+    own = [chosen[one.setup.accelerator.name, one.stack] for one in asked]
+    fitted = iter(
+        estimates(
+            [
+                (calibration.applied(one.setup), one.sizes)
+                for one, calibration in zip(asked, own, strict=True)
+                if calibration is not None
+            ]
+        )
+    )
+    rows = []
+    for one, uncalibrated, calibration in zip(asked, plain, own, strict=True):
+        strange = None
+        if calibration is not None:
+            strange = calibration.strangeness(one.setup.accelerator.name, one.stack)
+        calibrated = None if calibration is None else next(fitted)
+        rows.append(Answer(one.stack, uncalibrated, calibrated, strange or ""))
+    used = tuple(dict.fromkeys(c for c in chosen.values() if c is not None))
+    said = dict.fromkeys(word for key, found in chosen.items() for word in said_of(found, *key))
+    return Answers(tuple(rows), used, (*remarks, *said))
 
 
 Value = None | bool | int | float | str

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from tgi_bench.analysis.devices import Device, NoDevice, device_of
+from tgi_bench.analysis.planned import Planned, planned_setup
 from tgi_bench.analysis.run import Origin, Run, StepFigures, TrialSummary
 from tgi_bench.analysis.scaling import has_figures
-from tgi_bench.analysis.setups import Planned, planned_setup
 from tgi_bench.errors import InputError
 from tgi_bench.estimate.calibration import FORWARD
 from tgi_bench.estimate.grid import Sizes

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
 
+from tgi_bench.analysis.planned import planned_setup
 from tgi_bench.analysis.run import Origin, Run, TrialSummary
 from tgi_bench.analysis.scaling import usable
-from tgi_bench.analysis.setups import planned_setup
 from tgi_bench.errors import InputError
 from tgi_bench.estimate.calibration import Calibration
 from tgi_bench.estimate.setup import Setup

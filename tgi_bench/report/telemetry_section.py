@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from tgi_bench.analysis.devices import row_of
+from tgi_bench.analysis.planned import planned_setup
 from tgi_bench.analysis.run import Origin, Run
-from tgi_bench.analysis.setups import planned_setup
 from tgi_bench.analysis.telemetry import DeviceFigures, TelemetrySummary
 from tgi_bench.device_observation import DeviceKind, Gauges
 from tgi_bench.errors import InputError

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tests.analysis.samples import deployment, plan, trial
-from tgi_bench.cli.estimates import TrialEstimate, TrialTimes
-from tgi_bench.cli.remaining import Remaining
+from tgi_bench.analysis.planned import TrialEstimate, TrialTimes
+from tgi_bench.analysis.remaining import Remaining
 from tgi_bench.plan.load_trial import ClosedLoop, Extent, Fixed, LoadTrial, Spoken, Workload
 from tgi_bench.plan.plan import BatchTrial, Plan
 

@@ -6,8 +6,8 @@ import csv
 from dataclasses import dataclass
 from pathlib import Path
 
-from tgi_bench.estimate.fitting import Phase, Point
-from tgi_bench.estimate.grid import Sizes
+from tgi_bench.estimate.fitting import Point
+from tgi_bench.estimate.grid import Phase, Sizes
 from tgi_bench.estimate.setup import Setup
 from tgi_bench.estimate.tables import GIB, accelerator, model_shape
 

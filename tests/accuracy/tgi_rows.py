@@ -20,13 +20,13 @@ from tests.accuracy.row import Row, percent, uncalibrated_percent
 from tests.accuracy.tables import TgiRow, tgi
 from tgi_bench.estimate.fitting import (
     PADDED_NAMES,
-    Phase,
     Point,
     Prediction,
     fit,
     held_out,
     predictions,
 )
+from tgi_bench.estimate.grid import Phase
 from tgi_bench.estimate.setup import UNCALIBRATED
 from tgi_bench.estimate.step_time import decode_time
 

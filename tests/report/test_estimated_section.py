@@ -86,7 +86,7 @@ def test_every_figure_of_the_tables_is_estimated_against(name: str) -> None:
 def test_torchcap_is_estimated_in_both_readings_of_its_degree() -> None:
     found = comparisons(run_of(text_of(APRIL_13), APRIL_13))
     eight = [row for row in found.rows if row.measured.devices == 8]
-    assert {row.measured.mlp_degree for row in eight} == {2, 8}
+    assert {row.measured.sizes.mlp_degree for row in eight} == {2, 8}
     single = [row for row in found.rows if row.measured.devices == 1]
     for row in single:
         # Memory within 0.2 % on one device, as `make accuracy` says.

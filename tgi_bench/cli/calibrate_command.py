@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import mean
 
 from tgi_bench.analysis.run import Run
 from tgi_bench.cli.echo import echo
 from tgi_bench.cli.run_view import load
 from tgi_bench.errors import InputError, ResultsError
-from tgi_bench.estimate.calibration import Calibration, dump, published
-from tgi_bench.estimate.grid import Sizes
+from tgi_bench.estimate.calibration import Calibration, dump
 from tgi_bench.estimate.setup import ABSENT, UNCALIBRATED, check_names
 from tgi_bench.estimate.tables import accelerator
 from tgi_bench.report.estimated_measured import Measured, measured, simulated
 from tgi_bench.report.table import Table
 
-_FAR = 2
-"""Prompts of less than this factor's difference tell nothing of leaving one out."""
 _SIMULATED = "SIMULATED: fitted to an estimate's own times, not to a device"
 
 
@@ -124,62 +120,21 @@ def _fit(
         if figure not in used:
             reasons[figure.why_not] = reasons.get(figure.why_not, 0) + 1
     points = [
-        fitting.Point(
-            figure.setup,
-            figure.phase,
-            Sizes(
-                figure.sizes.batch_size,
-                figure.sizes.middle_context
-                if figure.phase == "decode" and figure.sizes.new_tokens > 1
-                else figure.sizes.prompt_tokens,
-                figure.sizes.new_tokens,
-                figure.mlp_degree,
-            ),
-            figure.seconds,
-        )
+        fitting.Point(figure.setup, figure.phase, figure.sizes, figure.seconds, figure.spread)
         for figure in used
         if figure.seconds is not None
     ]
-    names = options.names or _usual(key[1]) or fitting.names_for(points)
-    subject = fitting.Subject(key[0], key[1], source)
+    accelerator, stack = key
+    names = options.names or fitting.usual_names(stack, points)
     calibration = fitting.calibrate(
-        subject, points, names, _splits(used, len(names)), _noise(used, fitting.NOISE)
+        fitting.Subject(accelerator, stack, source),
+        points,
+        names,
+        fitting.splits_of(points, len(names)),
+        fitting.noise_of(points),
     )
     left_out = tuple(f"{count} left out: {reason}" for reason, count in reasons.items())
     return _Fitted(calibration, left_out)
-
-
-def _usual(stack: str) -> tuple[str, ...] | None:
-    """The constants that the published calibration of the same stack fits; None without one."""
-    for calibration in published():
-        if calibration.stack == stack and stack.startswith("transformers"):
-            return tuple(name for name, _ in calibration.fitted)
-    return None
-
-
-def _splits(used: Sequence[Measured], constants: int) -> dict[str, list[Hashable]]:
-    """Groups that are left out together, where what remains is enough for a fit."""
-    candidates: dict[str, list[Hashable]] = {
-        "one num_shard": [figure.setup.num_shard for figure in used],
-        "one batch size": [figure.sizes.batch_size for figure in used],
-        "one prompt length": [figure.sizes.prompt_tokens for figure in used],
-        "one model": [figure.setup.model.name for figure in used],
-    }
-    prompts = [figure.sizes.prompt_tokens for figure in used]
-    if max(prompts) < _FAR * min(prompts):
-        del candidates["one prompt length"]
-    return {
-        name: labels
-        for name, labels in candidates.items()
-        if 1 < len(set(labels)) < len(labels)
-        and len(labels) - max(labels.count(label) for label in labels) >= max(2, constants)
-    }
-
-
-def _noise(used: Sequence[Measured], otherwise: float) -> float:
-    """Mean spread of the samples of one figure, from 0.5 to 50 %; `otherwise` without samples."""
-    spreads = [figure.spread for figure in used if figure.spread is not None]
-    return round(min(max(mean(spreads), 0.005), 0.5), 4) if spreads else otherwise
 
 
 def _print(fitted: _Fitted) -> None:

@@ -8,30 +8,30 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite, log
-from typing import TYPE_CHECKING, Literal
+from statistics import mean
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.optimize import OptimizeResult, least_squares
 
 from tgi_bench.errors import InputError
 from tgi_bench.estimate.arithmetic import N
-from tgi_bench.estimate.calibration import Calibration, HeldOut
+from tgi_bench.estimate.calibration import TRANSFORMERS, Calibration, HeldOut, published
 from tgi_bench.estimate.forward import forward_time
-from tgi_bench.estimate.grid import FEW, Sizes, rows_of, size_columns
+from tgi_bench.estimate.grid import FEW, Phase, Sizes, rows_of, size_columns
 from tgi_bench.estimate.setup import PRIOR, RANGES, UNCALIBRATED, Setup, check_names
-from tgi_bench.estimate.step_time import decode_time, generate_s, prefill_time
+from tgi_bench.estimate.step_time import decode_context, decode_time, generate_s, prefill_time
 
 if TYPE_CHECKING:
     from tgi_bench.estimate.arithmetic import FloatArray
-
-Phase = Literal["prefill", "decode", "generate", "forward"]
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
     """One measured time. Constants of `setup` that a fit does not name stay as they are there.
 
-    phase: one prefill step, one decode step, a whole generate, or a forward pass with loss.
+    phase: one prefill step, the decode step in the middle, a whole generate, or a forward pass
+        with loss. spread: (highest - lowest) / 2 / mean of the samples; None where not known.
     InputError for a time that is not a positive number.
     """
 
@@ -39,6 +39,7 @@ class Point:
     phase: Phase
     sizes: Sizes
     measured_s: float
+    spread: float | None = None
 
     def __post_init__(self) -> None:
         if not (isfinite(self.measured_s) and self.measured_s > 0):
@@ -51,7 +52,8 @@ def _seconds(setup: Setup, phase: Phase, mlp_degree: int, sizes: tuple[N, N, N])
         case "prefill":
             return prefill_time(setup, batch_size, prompt_tokens).total_s
         case "decode":
-            return decode_time(setup, batch_size, prompt_tokens).total_s
+            context = decode_context(prompt_tokens, new_tokens)
+            return decode_time(setup, batch_size, context).total_s
         case "generate":
             return generate_s(setup, batch_size, prompt_tokens, new_tokens)
         case "forward":
@@ -122,6 +124,9 @@ FLASH_NAMES = (
 """What is fitted of TGI's flash class. Chosen before any measurement of it was seen."""
 
 LOWEST_NOISE, HIGHEST_NOISE = 0.001, 0.5
+
+FAR = 2
+"""Prompts of less than this factor's difference tell nothing of leaving one out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +203,37 @@ def names_for(points: Sequence[Point]) -> tuple[str, ...]:
         if (shards or name != "rank_skew_s")
         and (prefills or name not in ("prompt_position_s", "compute_efficiency"))
     )
+
+
+def usual_names(stack: str, points: Sequence[Point]) -> tuple[str, ...]:
+    """What the published calibration of the same transformers fits; else as `names_for`."""
+    for calibration in published():
+        if calibration.stack == stack and stack.startswith(TRANSFORMERS):
+            return tuple(name for name, _ in calibration.fitted)
+    return names_for(points)
+
+
+def splits_of(points: Sequence[Point], constants: int) -> dict[str, list[Hashable]]:
+    """Labels of points that are left out together, where what remains is enough for a fit."""
+    prompts = [point.sizes.prompt_tokens for point in points]
+    candidates: dict[str, list[Hashable]] = {
+        "one num_shard": [point.setup.num_shard for point in points],
+        "one batch size": [point.sizes.batch_size for point in points],
+        "one prompt length": [*prompts] if max(prompts) >= FAR * min(prompts) else [],
+        "one model": [point.setup.model.name for point in points],
+    }
+    return {
+        name: labels
+        for name, labels in candidates.items()
+        if 1 < len(set(labels)) < len(labels)
+        and len(labels) - max(labels.count(label) for label in labels) >= max(2, constants)
+    }
+
+
+def noise_of(points: Sequence[Point]) -> float:
+    """Mean spread of the points, from 0.5 to 50 %; NOISE where none is known."""
+    spreads = [point.spread for point in points if point.spread is not None]
+    return round(min(max(mean(spreads), 0.005), 0.5), 4) if spreads else NOISE
 
 
 def _starts(prior: FloatArray, names: tuple[str, ...]) -> list[FloatArray]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from tgi_bench.estimate.arithmetic import column
 from tgi_bench.estimate.memory import MemoryNeed, fits, prefill_memory
@@ -29,6 +29,9 @@ FEW = 8
 """Sizes of one setup below which numbers are sooner done, though numpy is there."""
 
 Key = TypeVar("Key", bound=Hashable)
+
+Phase = Literal["prefill", "decode", "generate", "forward"]
+"""What one figure is of: a prefill step, a decode step, a whole generate, a forward pass."""
 
 
 @dataclass(frozen=True, slots=True)

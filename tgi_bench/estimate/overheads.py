@@ -23,10 +23,14 @@ def uses_nvlink(setup: Setup) -> bool:
     return 1 < setup.num_shard <= setup.accelerator.nvlink_devices
 
 
-def _link_bytes_per_s(setup: Setup) -> float:
+def link_bytes_per_s(setup: Setup) -> float:
+    """The data sheet's rate of the link that the ring crosses."""
     device = setup.accelerator
-    rate = device.nvlink_bytes_per_s if uses_nvlink(setup) else device.pcie_bytes_per_s
-    return rate * setup.constants.link_efficiency
+    return device.nvlink_bytes_per_s if uses_nvlink(setup) else device.pcie_bytes_per_s
+
+
+def _link_bytes_per_s(setup: Setup) -> float:
+    return link_bytes_per_s(setup) * setup.constants.link_efficiency
 
 
 def _hop_s(setup: Setup) -> float:

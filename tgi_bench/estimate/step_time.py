@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Generic, Literal
 
 from tgi_bench.estimate import overheads
-from tgi_bench.estimate.arithmetic import N, larger, smaller
+from tgi_bench.estimate.arithmetic import N, chosen, larger, smaller
 from tgi_bench.estimate.setup import LARGEST_SIZE, Setup, check_sizes
 from tgi_bench.estimate.tables import (
     active_linear_parameters,
@@ -259,8 +259,7 @@ def after_head(setup: Setup, step: Step[N]) -> Kernels[N]:
 
 def _step_time(setup: Setup, step: Step[N], attention: Kernels[N]) -> StepTime[N]:
     kernels = linears(setup, step.tokens) + elementwise(setup, step.tokens) + attention
-    kernels += head(setup, step)
-    kernels += after_head(setup, step)
+    kernels = kernels + head(setup, step) + after_head(setup, step)
     interconnect_s = overheads.collectives_s(setup, step.tokens, step.logits_tokens)
     prompts = step.batch_size * step.prompt_tokens
     choice_s = overheads.token_choice_s(setup, step.batch_size)
@@ -335,9 +334,7 @@ def _limit_s(setup: Setup, flop: tuple[N, N], moved_bytes: N, tokens: N) -> N:
     compute_s = flop[0] / (int8 or peak) + flop[1] / peak
     n = setup.num_shard
     ring_bytes = 2 * (n - 1) / n * tokens * setup.model.hidden * setup.dtype_bytes
-    nvlink = overheads.uses_nvlink(setup)
-    link = device.nvlink_bytes_per_s if nvlink else device.pcie_bytes_per_s
-    link_s = overheads.reduces_per_step(setup) * ring_bytes / link
+    link_s = overheads.reduces_per_step(setup) * ring_bytes / overheads.link_bytes_per_s(setup)
     return larger(larger(compute_s, moved_bytes / device.bytes_per_s), link_s)
 
 
@@ -380,12 +377,17 @@ def middle_context(prompt_tokens: N, new_tokens: N) -> N:
     return smaller(prompt_tokens + -(-new_tokens // 2), LARGEST_SIZE)
 
 
+def decode_context(prompt_tokens: N, new_tokens: N) -> N:
+    """Tokens that a decode figure's step attends to: the middle one's, the prompt's without one."""
+    middle = middle_context(prompt_tokens, new_tokens)
+    return chosen(new_tokens > 1, middle, prompt_tokens)
+
+
 def mean_decode_limit_s(
     setup: Setup, batch_size: int, prompt_tokens: int, new_tokens: int
 ) -> float:
     """The mean of a generate's decode steps: that of the one in the middle."""
-    context = prompt_tokens if new_tokens == 1 else middle_context(prompt_tokens, new_tokens)
-    return decode_limit_s(setup, batch_size, context)
+    return decode_limit_s(setup, batch_size, decode_context(prompt_tokens, new_tokens))
 
 
 def generate_limit_s(setup: Setup, batch_size: int, prompt_tokens: int, new_tokens: int) -> float:

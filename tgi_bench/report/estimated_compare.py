@@ -222,7 +222,7 @@ def _seconds(figure: Measured, setup: Setup) -> tuple[float, StepTime[float] | N
             middle = decode_time(setup, batch, sizes.middle_context)
             return generate_s(setup, batch, prompt, sizes.new_tokens), middle
         case "forward":
-            return forward_time(setup, batch, prompt, figure.mlp_degree).total_s, None
+            return forward_time(setup, batch, prompt, sizes.mlp_degree).total_s, None
 
 
 def _need(figure: Measured, setup: Setup) -> MemoryNeed[float] | None:
@@ -260,7 +260,7 @@ def _limit_s(figure: Measured) -> float | None:
             return mean_decode_limit_s(setup, batch, prompt, sizes.new_tokens)
         case "generate":
             return generate_limit_s(setup, batch, prompt, sizes.new_tokens)
-        case "forward" if figure.mlp_degree > 1:
+        case "forward" if sizes.mlp_degree > 1:
             return None
         case "forward":
             # A loss needs the logits of every token, a prefill those of the last.

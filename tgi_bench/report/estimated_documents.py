@@ -27,7 +27,7 @@ def _fields(run: Run, found: Comparisons, row: Compared, word: str, said: Said) 
         "batch_size": figure.sizes.batch_size,
         "prompt_tokens": figure.sizes.prompt_tokens,
         "new_tokens": figure.sizes.new_tokens,
-        "mlp_degree": figure.mlp_degree,
+        "mlp_degree": figure.sizes.mlp_degree,
         "constants": word,
         "estimated_s": said.seconds,
         "observed_kind": found.word.lower(),

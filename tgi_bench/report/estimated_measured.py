@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from tgi_bench.analysis.devices import Device, NoDevice, device_of
 from tgi_bench.analysis.planned import Planned, planned_setup
@@ -12,14 +11,12 @@ from tgi_bench.analysis.run import Origin, Run, StepFigures, TrialSummary
 from tgi_bench.analysis.scaling import has_figures
 from tgi_bench.errors import InputError
 from tgi_bench.estimate.calibration import FORWARD
-from tgi_bench.estimate.grid import Sizes
+from tgi_bench.estimate.grid import Phase, Sizes
 from tgi_bench.estimate.setup import Setup
 from tgi_bench.estimate.tables import accelerator, model_shape
 from tgi_bench.observation import Outcome, PublishedEntry, PublishedMetric
 from tgi_bench.report.import_names import accelerator_row
 from tgi_bench.report.imported_table import TableLayout, layout_of
-
-Phase = Literal["prefill", "decode", "generate", "forward"]
 
 ASSUMED = {
     TableLayout.TORCHCAP: "The rows of several devices do not state how many share an MLP: 2 "
@@ -52,7 +49,7 @@ class Measured:
     """One measured time, or an end without one.
 
     source_id: of its trial or entry. sizes: for a forward pass new_tokens is 1.
-    mlp_degree: of a forward pass. seconds, spread: None where there is no figure; spread is
+    seconds, spread: None where there is no figure; spread is
     (highest - lowest) / 2 / mean. out_of_memory: True where it ran out of it.
     why_not: why no calibration may be fitted to it; "" where one may.
     memory_gib, energy_j_per_token, tokens_per_s: as the run has them; None where it has none.
@@ -66,7 +63,6 @@ class Measured:
     spread: float | None
     out_of_memory: bool
     devices: int
-    mlp_degree: int = 1
     why_not: str = ""
     memory_gib: float | None = None
     energy_j_per_token: float | None = None
@@ -229,7 +225,7 @@ def _forward(entry: PublishedEntry, base: Measured) -> list[Measured]:
         return [alone]
     why = "several devices: the degree of their parallel MLPs is not stated"
     return [
-        replace(alone, mlp_degree=degree, why_not=why)
+        replace(alone, sizes=replace(alone.sizes, mlp_degree=degree), why_not=why)
         for degree in dict.fromkeys((OTHER_DEGREE, entry.devices))
     ]
 

@@ -206,7 +206,7 @@ _PLACES: tuple[tuple[str, Callable[[Compared], str]], ...] = (
     ("Prompt tokens", lambda r: str(r.measured.sizes.prompt_tokens)),
     ("New tokens", lambda r: str(r.measured.sizes.new_tokens)),
     ("Batch Size", lambda r: str(r.measured.sizes.batch_size)),
-    ("MLP degree", lambda r: str(r.measured.mlp_degree)),
+    ("MLP degree", lambda r: str(r.measured.sizes.mlp_degree)),
     ("Model", lambda r: r.measured.setup.model.name),
     ("Device", lambda r: _device(r)),
 )

@@ -12,12 +12,13 @@ import pytest
 
 from tests.report.example import PUBLISHED, imported_run, published_run, simulated_run
 from tests.report.imported_tables import APRIL_13, NAMES, run_of, text_of
+from tgi_bench.analysis.compared import SIMULATED_WITH
 from tgi_bench.analysis.run import Origin, Run
 from tgi_bench.errors import InputError
 from tgi_bench.estimate.calibration import dump, published
 from tgi_bench.plan.plan import LauncherKind
 from tgi_bench.report.documents import documents, estimates_csv, rst_page
-from tgi_bench.report.estimated_compare import SIMULATED_WITH, comparisons
+from tgi_bench.report.estimated_measured import compared
 from tgi_bench.report.estimated_section import section, summary_section
 from tgi_bench.report.import_tgi_notes import tgi_notes
 from tgi_bench.report.imported import to_run_parts
@@ -37,7 +38,7 @@ def tgi_run() -> Run:
 
 
 def test_the_published_tgi_report_is_estimated_whole() -> None:
-    found = comparisons(tgi_run())
+    found = compared(tgi_run())
     # 31 of 36 batches have figures: a prefill and a decode each.
     assert len(found.rows) == 62
     assert all(row.calibrated is not None for row in found.rows)
@@ -52,7 +53,7 @@ def test_the_published_tgi_report_is_estimated_whole() -> None:
 
 
 def test_a_row_by_hand() -> None:
-    found = comparisons(tgi_run())
+    found = compared(tgi_run())
     row = next(
         r
         for r in found.rows
@@ -71,7 +72,7 @@ def test_a_row_by_hand() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_figure_of_the_tables_is_estimated_against(name: str) -> None:
     run = run_of(text_of(name), name)
-    found = comparisons(run)
+    found = compared(run)
     with_figures = {e.entry_id for e in run.entries if e.values}
     assert {row.measured.source_id for row in found.rows} == with_figures
     assert found.reasons == ()
@@ -84,7 +85,7 @@ def test_every_figure_of_the_tables_is_estimated_against(name: str) -> None:
 
 
 def test_torchcap_is_estimated_in_both_readings_of_its_degree() -> None:
-    found = comparisons(run_of(text_of(APRIL_13), APRIL_13))
+    found = compared(run_of(text_of(APRIL_13), APRIL_13))
     eight = [row for row in found.rows if row.measured.devices == 8]
     assert {row.measured.sizes.mlp_degree for row in eight} == {2, 8}
     single = [row for row in found.rows if row.measured.devices == 1]
@@ -109,7 +110,7 @@ def test_the_calibration_that_a_simulated_run_computed_with_is_its_own() -> None
     run = simulated_run()
     own = published()[0]
     calibrated = replace(run, environment=(*run.environment, (SIMULATED_WITH, dump((own,)))))
-    found = comparisons(calibrated)
+    found = compared(calibrated)
     assert [c.stack for c in found.calibrations] == [own.stack]
     # The run is of TGI 2.4: that its constants are another stack's is said.
     assert found.strange == (
@@ -131,7 +132,7 @@ def test_without_a_calibration_it_says_how_to_have_one() -> None:
 def test_what_cannot_be_estimated() -> None:
     run = published_run()
     assert section(run) == summary_section(run) == estimates_csv(run) == ""
-    assert comparisons(run).reasons == ("nothing names the accelerator",)
+    assert compared(run).reasons == ("nothing names the accelerator",)
     with pytest.raises(InputError, match="nothing of it can be estimated"):
         rst_page(run)
     assert json.loads(as_json(run))["estimates"] == []

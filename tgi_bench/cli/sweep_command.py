@@ -154,10 +154,10 @@ def _simulated_with(plan: Plan) -> tuple[tuple[str, str], ...]:
     """The calibration that the embedded servers compute with, whole: its file may change later."""
     if all(d.host is None for d in plan.deployments):
         return ()
+    from tgi_bench.analysis.compared import SIMULATED_WITH
     from tgi_bench.analysis.planned import calibration_of
     from tgi_bench.cli.calibration_choice import chooser
     from tgi_bench.estimate.calibration import dump
-    from tgi_bench.report.estimated_compare import SIMULATED_WITH
 
     used = {
         calibration

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from tgi_bench.analysis.compared import Compared, Comparisons, Said
 from tgi_bench.analysis.run import Run
 from tgi_bench.report.estimated_answer import calibration_json
-from tgi_bench.report.estimated_compare import Compared, Comparisons, Said, comparisons
+from tgi_bench.report.estimated_measured import compared
 from tgi_bench.report.load_documents import Json
 from tgi_bench.report.table import Table, csv_text
 from tgi_bench.report.torchcap_layout import relative_error
@@ -57,7 +58,7 @@ def _all_fields(run: Run, found: Comparisons) -> list[dict[str, Json]]:
 
 def estimates_json(run: Run) -> dict[str, Json]:
     """The keys `estimates` and `calibrations` of the JSON document."""
-    found = comparisons(run)
+    found = compared(run)
     rows: list[Json] = []
     for fields in _all_fields(run, found):
         rows.append({k: v for k, v in fields.items() if k not in ("run_id", "origin")})
@@ -69,7 +70,7 @@ def estimates_json(run: Run) -> dict[str, Json]:
 
 def estimates_csv(run: Run) -> str:
     """One row a figure and set of constants; empty where nothing is estimated."""
-    rows = _all_fields(run, comparisons(run))
+    rows = _all_fields(run, compared(run))
     cells = tuple(tuple(map(_csv, fields.values())) for fields in rows)
     return csv_text(Table(tuple(rows[0]), cells)) if rows else ""
 

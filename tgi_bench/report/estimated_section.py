@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from statistics import mean, median
 
+from tgi_bench.analysis.compared import Compared, Comparisons, Said
 from tgi_bench.analysis.run import Run
 from tgi_bench.estimate.calibration import none_published, provenance
 from tgi_bench.report.estimated_answer import milliseconds, percent
-from tgi_bench.report.estimated_compare import Compared, Comparisons, Said, comparisons
+from tgi_bench.report.estimated_measured import compared
 from tgi_bench.report.import_grid import OUR_ESTIMATES
 from tgi_bench.report.rst_table import escaped, grid, heading
 from tgi_bench.report.table import Table, markdown
@@ -47,7 +48,7 @@ def section(run: Run, ids: frozenset[str] | None = None) -> str:
 
     ids: of the page's trials; None: all of the run's, and its entries.
     """
-    found = comparisons(run, ids)
+    found = compared(run, ids)
     if not found.rows:
         return ""
     parts = [
@@ -73,7 +74,7 @@ def section(run: Run, ids: frozenset[str] | None = None) -> str:
 
 def rst_section(run: Run) -> str:
     """The same in reStructuredText, of the whole run; empty where nothing is estimated."""
-    found = comparisons(run)
+    found = compared(run)
     if not found.rows:
         return ""
     intro = "".join(f"{escaped(line)}\n" for line in _intro(found))
@@ -273,7 +274,7 @@ def _memory_lines(found: Comparisons) -> str:
 
 def summary_section(run: Run) -> str:
     """For the page that a reader opens first: a row for each num_shard and step."""
-    found = comparisons(run)
+    found = compared(run)
     if not found.rows:
         return _none_of_own_device(run, found)
     groups: dict[tuple[int, str], list[Compared]] = {}

@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import mean
 
+from tgi_bench.analysis.compared import simulated_with
+from tgi_bench.analysis.excess import excess_sentences
+from tgi_bench.analysis.measured import simulated
 from tgi_bench.analysis.run import Origin, Run, StepFigures, TrialSummary
 from tgi_bench.analysis.scaling import has_figures
 from tgi_bench.errors import InputError
 from tgi_bench.estimate.calibration import provenance
 from tgi_bench.observation import Outcome
-from tgi_bench.report.estimated_compare import comparisons, simulated_with
-from tgi_bench.report.estimated_measured import simulated
-from tgi_bench.report.excess import excess_sentences
+from tgi_bench.report.estimated_measured import compared
 from tgi_bench.report.table import Table, markdown
 from tgi_bench.report.torchcap_layout import relative_error
 from tgi_bench.report.words import (
@@ -118,7 +119,7 @@ def _by_cell(run: Run) -> dict[_Cell, TrialSummary]:
 def _estimated(run: Run) -> dict[str, dict[str, float]]:
     """Calibrated seconds by trial and step."""
     known: dict[str, dict[str, float]] = {}
-    for row in comparisons(run).rows:
+    for row in compared(run).rows:
         if row.calibrated is not None:
             by_step = known.setdefault(row.measured.source_id, {})
             by_step[row.measured.phase] = row.calibrated.seconds

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tgi_bench.analysis.compared import SIMULATED_WITH, simulated_with
+from tgi_bench.analysis.excess import excess_sentences, ranks_and_cores
 from tgi_bench.analysis.load_metrics import LOAD_DEFINITIONS
 from tgi_bench.analysis.metrics import (
     CLIENT_TERM,
@@ -18,8 +20,6 @@ from tgi_bench.analysis.verdict import CLIENT_SHARE
 from tgi_bench.estimate.calibration import provenance
 from tgi_bench.observation import Outcome, ServerFacts
 from tgi_bench.plan.plan import LauncherKind, SimulatedOptions
-from tgi_bench.report.estimated_compare import SIMULATED_WITH, simulated_with
-from tgi_bench.report.excess import excess_sentences, ranks_and_cores
 from tgi_bench.report.table import Table, markdown
 from tgi_bench.report.words import NOT_KNOWN, UNDEFINED, known_version, said_model
 

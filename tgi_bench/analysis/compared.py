@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from tgi_bench.analysis.measured import Measured, RunMeasured, simulated
 from tgi_bench.analysis.run import Run
 from tgi_bench.errors import InputError
 from tgi_bench.estimate.calibration import Calibration, find, parse
@@ -28,7 +29,6 @@ from tgi_bench.estimate.step_time import (
     prefill_time,
 )
 from tgi_bench.estimate.tables import active_linear_parameters, vocabulary_parameters
-from tgi_bench.report.estimated_measured import Measured, measured, simulated
 
 SIMULATED_WITH = "Simulated with the calibration"
 """The name in a run's environment of the calibration that its embedded server computed with, as
@@ -111,9 +111,8 @@ class Comparisons:
         return "Simulated" if self.simulated else "Measured"
 
 
-def comparisons(run: Run, ids: frozenset[str] | None = None) -> Comparisons:
-    """ids: of the trials or entries to compare; None: all of them."""
-    found = measured(run)
+def comparisons(run: Run, found: RunMeasured, ids: frozenset[str] | None = None) -> Comparisons:
+    """found: the run's. ids: of the trials or entries to compare; None: all of them."""
     figures = tuple(f for f in found.figures if ids is None or f.source_id in ids)
     # All prefills of one setting, then all its decodes, as in the other tables.
     order = {

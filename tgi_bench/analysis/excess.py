@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
 
+from tgi_bench.analysis.compared import simulated_with
 from tgi_bench.analysis.planned import planned_setup
 from tgi_bench.analysis.run import Origin, Run, TrialSummary
 from tgi_bench.analysis.scaling import usable
@@ -14,7 +15,6 @@ from tgi_bench.estimate.calibration import Calibration
 from tgi_bench.estimate.setup import Setup
 from tgi_bench.estimate.step_time import mean_decode_s, prefill_time
 from tgi_bench.plan.plan import Deployment, Engine, LauncherKind
-from tgi_bench.report.estimated_compare import simulated_with
 
 CPU_CORES = "CPU cores"
 """The name in a run's environment of how many cores its client could use: "2 of 8"."""

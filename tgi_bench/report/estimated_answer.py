@@ -12,7 +12,6 @@ from tgi_bench.estimate.setup import Setup
 from tgi_bench.estimate.tables import GIB, parameters
 from tgi_bench.report.json_text import json_text
 from tgi_bench.report.table import Table, csv_text, markdown
-from tgi_bench.report.words import UNDEFINED
 
 CONSTANTS = "Constants"
 STEP_COLUMNS = 3
@@ -125,7 +124,7 @@ class Figure:
     value: Callable[[AnswerLine], Value]
     title: str = ""
     text: Callable[[Any], str] = str
-    none: str = UNDEFINED
+    none: str = "-"
     right: bool = True
 
     def cell(self, line: AnswerLine) -> str:

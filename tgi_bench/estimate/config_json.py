@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tgi_bench.errors import InputError
 from tgi_bench.estimate.setup import LARGEST_SIZE
@@ -56,19 +56,8 @@ class _Config:
         return value
 
 
-@dataclass(frozen=True, slots=True)
-class _Sizes:
-    """What every architecture has."""
-
-    layers: int
-    hidden: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    vocab: int
-
-
-def _sizes(config: _Config, kv_heads: Callable[[_Config, int], int]) -> _Sizes:
+def _sizes(config: _Config, name: str, kv_heads: Callable[[_Config, int], int]) -> ModelShape:
+    """What every architecture has; its ffn is not yet known."""
     layers = config.integer("num_hidden_layers", "n_layer", "num_layers", "n_layers")
     hidden = config.integer("hidden_size", "n_embd", "n_embed", "d_model")
     heads = config.integer("num_attention_heads", "n_head", "n_heads")
@@ -82,7 +71,7 @@ def _sizes(config: _Config, kv_heads: Callable[[_Config, int], int]) -> _Sizes:
     if shared > heads or heads % shared:
         raise InputError(f"{config.file}: {shared} KV heads do not divide the {heads} heads")
     head_dim = config.integer("head_dim", default=max(1, hidden // heads))
-    return _Sizes(layers, hidden, heads, shared, head_dim, vocab)
+    return ModelShape(name, layers, hidden, 0, heads, shared, head_dim, vocab)
 
 
 def _all_heads(_config: _Config, heads: int) -> int:
@@ -106,7 +95,7 @@ def _falcon_kv(config: _Config, heads: int) -> int:
 def _gated(config: _Config, name: str) -> ModelShape:
     """Llama and those built like it: RMSNorm, rotary embedding, a gated MLP."""
     kind = config.values.get("model_type")
-    sizes = _sizes(config, _grouped)
+    sizes = _sizes(config, name, _grouped)
     gemma = isinstance(kind, str) and kind.startswith("gemma")
     experts = config.integer("num_local_experts", "num_experts", default=1)
     of_token = config.integer("num_experts_per_tok", default=1)
@@ -127,153 +116,91 @@ def _gated(config: _Config, name: str) -> ModelShape:
         ffn = config.integer("moe_intermediate_size", default=ffn)
     if config.flag("mlp_bias", False):
         of_layer += 2 * ffn + sizes.hidden
-    return _shape(
-        name,
+    return replace(
         sizes,
-        _Rest(
-            ffn=ffn,
-            gated_mlp=True,
-            tied=config.flag("tie_word_embeddings", gemma),
-            norm="rmsnorm",
-            norms=4 if kind in ("gemma2", "gemma3", "gemma3_text") else 2,
-            extra=sizes.layers * of_layer,
-            experts=experts,
-            experts_per_token=of_token,
-            positional="rotary",
-        ),
+        ffn=ffn,
+        gated_mlp=True,
+        tied=config.flag("tie_word_embeddings", gemma),
+        norm="rmsnorm",
+        norms=4 if kind in ("gemma2", "gemma3", "gemma3_text") else 2,
+        extra=sizes.layers * of_layer,
+        experts=experts,
+        experts_per_token=of_token,
+        positional="rotary",
     )
 
 
 def _opt(config: _Config, name: str) -> ModelShape:
-    sizes = _sizes(config, _all_heads)
+    sizes = _sizes(config, name, _all_heads)
     projected = config.integer("word_embed_proj_dim", default=sizes.hidden)
     if projected != sizes.hidden or not config.flag("do_layer_norm_before", True):
         raise InputError(
             f"{config.file}: OPT with an embedding of another size than hidden_size, or with "
             "norms after its layers, is not estimated"
         )
-    return _shape(
-        name,
+    return replace(
         sizes,
-        _Rest(
-            ffn=config.integer("ffn_dim"),
-            tied=config.flag("tie_word_embeddings", True),
-            bias=config.flag("enable_bias", True),
-            pos_rows=config.integer("max_position_embeddings") + 2,
-            positional="learned",
-            padded=True,
-        ),
+        ffn=config.integer("ffn_dim"),
+        tied=config.flag("tie_word_embeddings", True),
+        bias=config.flag("enable_bias", True),
+        pos_rows=config.integer("max_position_embeddings") + 2,
+        positional="learned",
+        padded=True,
     )
 
 
 def _bloom(config: _Config, name: str) -> ModelShape:
-    sizes = _sizes(config, _all_heads)
-    return _shape(
-        name,
+    sizes = _sizes(config, name, _all_heads)
+    return replace(
         sizes,
-        _Rest(
-            ffn=4 * sizes.hidden,
-            tied=config.flag("tie_word_embeddings", True),
-            bias=True,
-            extra=2 * sizes.hidden,  # the norm after the embedding
-            positional="alibi",
-            padded=True,
-        ),
+        ffn=4 * sizes.hidden,
+        tied=config.flag("tie_word_embeddings", True),
+        bias=True,
+        extra=2 * sizes.hidden,  # the norm after the embedding
+        positional="alibi",
+        padded=True,
     )
 
 
 def _gpt2(config: _Config, name: str) -> ModelShape:
     """GPT-2, and GPT-BigCode, which is GPT-2 with one KV head."""
     bigcode = config.values.get("model_type") == "gpt_bigcode"
-    sizes = _sizes(config, _one_for_all if bigcode else _all_heads)
-    return _shape(
-        name,
+    sizes = _sizes(config, name, _one_for_all if bigcode else _all_heads)
+    return replace(
         sizes,
-        _Rest(
-            ffn=config.integer("n_inner", default=4 * sizes.hidden),
-            tied=config.flag("tie_word_embeddings", True),
-            bias=True,
-            pos_rows=config.integer("n_positions", "max_position_embeddings"),
-            positional="learned",
-            padded=not bigcode,
-        ),
+        ffn=config.integer("n_inner", default=4 * sizes.hidden),
+        tied=config.flag("tie_word_embeddings", True),
+        bias=True,
+        pos_rows=config.integer("n_positions", "max_position_embeddings"),
+        positional="learned",
+        padded=not bigcode,
     )
 
 
 def _falcon(config: _Config, name: str) -> ModelShape:
-    sizes = _sizes(config, _falcon_kv)
+    sizes = _sizes(config, name, _falcon_kv)
     new = config.flag("new_decoder_architecture", False)
     parallel = new or config.flag("parallel_attn", True)
     two_norms = config.integer("num_ln_in_parallel_attn", default=2 if new else 1) == 2
-    return _shape(
-        name,
+    return replace(
         sizes,
-        _Rest(
-            ffn=config.integer("ffn_hidden_size", default=4 * sizes.hidden),
-            tied=config.flag("tie_word_embeddings", True),
-            bias=config.flag("bias", False),
-            norms=2 if two_norms or not parallel else 1,
-            positional="alibi" if config.flag("alibi", False) else "rotary",
-            parallel_residual=parallel,
-        ),
+        ffn=config.integer("ffn_hidden_size", default=4 * sizes.hidden),
+        tied=config.flag("tie_word_embeddings", True),
+        bias=config.flag("bias", False),
+        norms=2 if two_norms or not parallel else 1,
+        positional="alibi" if config.flag("alibi", False) else "rotary",
+        parallel_residual=parallel,
     )
 
 
 def _neox(config: _Config, name: str) -> ModelShape:
-    return _shape(
-        name,
-        _sizes(config, _all_heads),
-        _Rest(
-            ffn=config.integer("intermediate_size"),
-            tied=config.flag("tie_word_embeddings", False),
-            bias=config.flag("attention_bias", True),
-            positional="rotary",
-            parallel_residual=config.flag("use_parallel_residual", True),
-        ),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Rest:
-    """What architectures differ in; as ModelShape has it."""
-
-    ffn: int
-    tied: bool
-    positional: str
-    gated_mlp: bool = False
-    norm: str = "layernorm"
-    norms: int = 2
-    bias: bool = False
-    experts: int = 1
-    experts_per_token: int = 1
-    pos_rows: int = 0
-    extra: int = 0
-    padded: bool = False
-    parallel_residual: bool = False
-
-
-def _shape(name: str, sizes: _Sizes, rest: _Rest) -> ModelShape:
-    return ModelShape(
-        name=name,
-        layers=sizes.layers,
-        hidden=sizes.hidden,
-        ffn=rest.ffn,
-        heads=sizes.heads,
-        kv_heads=sizes.kv_heads,
-        head_dim=sizes.head_dim,
-        vocab=sizes.vocab,
-        gated_mlp=rest.gated_mlp,
-        tied=rest.tied,
-        norm=rest.norm,
-        norms=rest.norms,
-        bias=rest.bias,
-        experts=rest.experts,
-        experts_per_token=rest.experts_per_token,
-        pos_rows=rest.pos_rows,
-        extra=rest.extra,
-        positional=rest.positional,
-        padded=rest.padded,
-        parallel_residual=rest.parallel_residual,
+    return replace(
+        _sizes(config, name, _all_heads),
+        ffn=config.integer("intermediate_size"),
+        tied=config.flag("tie_word_embeddings", False),
+        bias=config.flag("attention_bias", True),
+        positional="rotary",
+        parallel_residual=config.flag("use_parallel_residual", True),
     )
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MANY = 400
 """Configurations from which importing numpy and computing on arrays is sooner done."""
 
-FEW = 8
+FEW = 6
 """Sizes of one setup below which numbers are sooner done, though numpy is there."""
 
 Key = TypeVar("Key", bound=Hashable)

@@ -184,18 +184,18 @@ class ModelShape:
     kv_heads: int
     head_dim: int
     vocab: int
-    gated_mlp: bool
-    tied: bool
-    norm: str
-    norms: int
-    bias: bool
-    experts: int
-    experts_per_token: int
-    pos_rows: int
-    extra: int
-    positional: str
-    padded: bool
-    parallel_residual: bool
+    gated_mlp: bool = False
+    tied: bool = False
+    norm: str = "layernorm"
+    norms: int = 2
+    bias: bool = False
+    experts: int = 1
+    experts_per_token: int = 1
+    pos_rows: int = 0
+    extra: int = 0
+    positional: str = "rotary"
+    padded: bool = False
+    parallel_residual: bool = False
 
 
 def attention_matrix_parameters(shape: ModelShape) -> int:

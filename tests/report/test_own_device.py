@@ -9,7 +9,7 @@ import pytest
 
 from tests.report.example import simulated_run
 from tests.report.test_telemetry import ONE, cells, gpus, seen
-from tgi_bench.analysis.devices import Device, NoDevice, device_of
+from tgi_bench.analysis.accelerator_of import Device, NoDevice, device_of
 from tgi_bench.analysis.planned import planned_setup, stack_name
 from tgi_bench.analysis.run import DeploymentRecord, Origin, Run
 from tgi_bench.errors import InputError

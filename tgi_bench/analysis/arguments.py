@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tgi_bench.analysis.devices import said_info
+from tgi_bench.analysis.accelerator_of import said_info
 from tgi_bench.analysis.rules import Check, Rule, Seen, apply
 from tgi_bench.analysis.run import DeploymentRecord
 from tgi_bench.observation import ServerFacts

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from tgi_bench.analysis.devices import said_devices
+from tgi_bench.analysis.accelerator_of import said_devices
 from tgi_bench.analysis.rules import Check, Rule, Seen, apply
 from tgi_bench.analysis.run import DeploymentRecord
 from tgi_bench.observation import Identity, ServerFacts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from tgi_bench.analysis.devices import Device, NoDevice, device_of
+from tgi_bench.analysis.accelerator_of import Device, NoDevice, device_of
 from tgi_bench.analysis.planned import Planned, planned_setup
 from tgi_bench.analysis.run import Origin, Run, StepFigures, TrialSummary
 from tgi_bench.analysis.scaling import has_figures

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tgi_bench.analysis.devices import Environment, NoDevice, device_of
+from tgi_bench.analysis.accelerator_of import Environment, NoDevice, device_of
 from tgi_bench.analysis.load_rows import load_rows, time_text
 from tgi_bench.analysis.load_run import LoadDistribution, LoadSummary
 from tgi_bench.analysis.planned import planned_setup

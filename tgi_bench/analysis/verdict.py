@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tgi_bench.analysis.accelerator_of import Environment
 from tgi_bench.analysis.arguments import check_arguments, check_version
-from tgi_bench.analysis.devices import Environment
 from tgi_bench.analysis.failure_remedies import GO_ON, Failed, remedies
 from tgi_bench.analysis.identity_checks import identity_checks
 from tgi_bench.analysis.load_run import LoadSummary

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from tgi_bench.analysis.devices import row_of
+from tgi_bench.analysis.accelerator_of import row_of
 from tgi_bench.analysis.planned import planned_setup
 from tgi_bench.analysis.run import Origin, Run
 from tgi_bench.analysis.telemetry import DeviceFigures, TelemetrySummary

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tgi_bench.analysis.devices import row_of
+from tgi_bench.analysis.accelerator_of import row_of
 from tgi_bench.estimate.tables import accelerator_names
 
 

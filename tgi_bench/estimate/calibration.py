@@ -203,10 +203,11 @@ FORWARD = "transformers forward pass with loss"
 """Kernel time of a forward pass, as TorchCAP measures it: no server generates with it."""
 
 _TGI_VERSION = re.compile(rf"{TGI} (\d{{1,3}})\.(\d{{1,3}})(?:\.\d{{1,3}})?", re.ASCII)
-_PROMPT_LOGPROBS_UNTIL = (0, 9)
+PROMPT_LOGPROBS_UNTIL = (0, 9)
 """Before it TGI answers every prefill with the log-probabilities of its prompts."""
 
-_KV_POOL_SINCE = (0, 9)
+KV_POOL_SINCE = (0, 9)
+"""From it on flash models keep their KV cache in blocks that the warm-up allocates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +232,7 @@ def stack_of(name: str) -> Stack:
     """The stack of that name; InputError with the nearest one for an unknown name."""
     if found := _TGI_VERSION.fullmatch(name):
         minor = (int(found[1]), int(found[2]))
-        logprobs, pool = minor < _PROMPT_LOGPROBS_UNTIL, minor >= _KV_POOL_SINCE
+        logprobs, pool = minor < PROMPT_LOGPROBS_UNTIL, minor >= KV_POOL_SINCE
         return Stack(tgi_stack(f"{minor[0]}.{minor[1]}"), "tgi", logprobs, pool)
     if name == FORWARD:
         raise InputError(

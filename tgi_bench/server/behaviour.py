@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from tgi_bench.estimate.calibration import KV_POOL_SINCE, PROMPT_LOGPROBS_UNTIL
 from tgi_bench.server.config import Version
 from tgi_bench.wire.messages import Protocol
 
@@ -202,7 +203,7 @@ class Behaviour:
     @property
     def has_kv_pool(self) -> bool:
         """Flash models keep their KV cache in blocks that the warm-up allocates."""
-        return self.version >= (0, 9, 0)
+        return self.version >= KV_POOL_SINCE
 
     @property
     def checks_cache_blocks(self) -> bool:
@@ -244,4 +245,4 @@ class Behaviour:
     @property
     def always_sends_prefill_tokens(self) -> bool:
         """Every prompt token's log probability, asked for or not."""
-        return self.version < (0, 9, 0)
+        return self.version < PROMPT_LOGPROBS_UNTIL

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tgi_bench.analysis.measured import Measured, RunMeasured, simulated
+from tgi_bench.analysis.planned import Planned
 from tgi_bench.analysis.run import Run
 from tgi_bench.errors import InputError
 from tgi_bench.estimate.calibration import Calibration, find, parse
 from tgi_bench.estimate.forward import forward_memory, forward_time
+from tgi_bench.estimate.grid import Phase
 from tgi_bench.estimate.memory import (
     MemoryNeed,
     decode_memory,
@@ -113,29 +115,14 @@ class Comparisons:
 
 def comparisons(run: Run, found: RunMeasured, ids: frozenset[str] | None = None) -> Comparisons:
     """found: the run's. ids: of the trials or entries to compare; None: all of them."""
-    figures = tuple(f for f in found.figures if ids is None or f.source_id in ids)
-    # All prefills of one setting, then all its decodes, as in the other tables.
-    order = {
-        (f.planned, f.sizes.prompt_tokens, f.phase): i for i, f in reversed([*enumerate(figures)])
-    }
-    firsts = {(f.planned, f.sizes.prompt_tokens): i for i, f in reversed([*enumerate(figures)])}
-    figures = tuple(
-        sorted(
-            figures,
-            key=lambda f: (
-                firsts[f.planned, f.sizes.prompt_tokens],
-                order[f.planned, f.sizes.prompt_tokens, f.phase],
-            ),
-        )
-    )
+    figures = _in_order([f for f in found.figures if ids is None or f.source_id in ids])
     own = simulated_with(run)
     chosen: dict[tuple[str, str], Calibration | None] = {}
     for figure in figures:
-        key = (figure.setup.accelerator.name, figure.planned.stack)
-        if key not in chosen:
-            chosen[key] = own or find(*key)
+        if figure.planned.place not in chosen:
+            chosen[figure.planned.place] = own or find(*figure.planned.place)
     rows = tuple(
-        _compared(figure, chosen[figure.setup.accelerator.name, figure.planned.stack])
+        _compared(figure, chosen[figure.planned.place])
         for figure in figures
         if figure.seconds is not None
     )
@@ -154,6 +141,17 @@ def comparisons(run: Run, found: RunMeasured, ids: frozenset[str] | None = None)
         assumptions=found.assumptions,
         uncalibrated_stacks=tuple(key for key, c in chosen.items() if c is None),
         simulated=simulated(run),
+    )
+
+
+def _in_order(figures: Sequence[Measured]) -> tuple[Measured, ...]:
+    """All prefills of one setting, then all its decodes, as in the other tables."""
+    settings: dict[tuple[Planned, int], dict[Phase, list[Measured]]] = {}
+    for figure in figures:
+        phases = settings.setdefault((figure.planned, figure.sizes.prompt_tokens), {})
+        phases.setdefault(figure.phase, []).append(figure)
+    return tuple(
+        figure for phases in settings.values() for ones in phases.values() for figure in ones
     )
 
 

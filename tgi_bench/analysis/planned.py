@@ -49,6 +49,11 @@ class Planned:
     setup: Setup
     stack: str
 
+    @property
+    def place(self) -> tuple[str, str]:
+        """Accelerator and stack: what a calibration is of."""
+        return self.setup.accelerator.name, self.stack
+
 
 def stack_name(deployment: Deployment) -> str:
     """TGI's with its version; another engine's title and version; `transformers` where the
@@ -187,7 +192,7 @@ def plan_estimate(plan: Plan, chooser: Chooser) -> PlanEstimate:
             continue
         servers[deployment.deployment_id] = _Server(deployment, planned, calibration)
         if calibration is not None:
-            said = said_of(calibration, planned.setup.accelerator.name, planned.stack)
+            said = said_of(calibration, *planned.place)
             sentences.update(dict.fromkeys(said))
     known: dict[str, TrialEstimate] = {}
     for trial in plan.trials:

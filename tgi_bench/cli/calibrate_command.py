@@ -57,9 +57,8 @@ def run(paths: Sequence[Path], options: CalibrateOptions) -> None:
     groups: dict[tuple[str, str], list[Measured]] = {}
     sources: dict[tuple[str, str], list[str]] = {}
     for figure, source in figures:
-        key = (figure.setup.accelerator.name, figure.planned.stack)
-        groups.setdefault(key, []).append(figure)
-        sources.setdefault(key, []).append(source)
+        groups.setdefault(figure.planned.place, []).append(figure)
+        sources.setdefault(figure.planned.place, []).append(source)
     fitted: list[_Fitted] = []
     refused: list[str] = []
     for key, group in groups.items():

@@ -227,7 +227,7 @@ def decode_attention(setup: Setup, batch_size: N, context_tokens: N) -> Kernels[
 
 
 @dataclass(frozen=True, slots=True)
-class Step(Generic[N]):
+class StepSizes(Generic[N]):
     """Sizes of one step: `tokens` go through the layers, each prompt has `prompt_tokens`."""
 
     batch_size: N
@@ -236,7 +236,7 @@ class Step(Generic[N]):
     prompt_tokens: N
 
 
-def head(setup: Setup, step: Step[N]) -> Kernels[N]:
+def head(setup: Setup, step: StepSizes[N]) -> Kernels[N]:
     """The product that gives the rank's part of the logits; the matrix read once."""
     weights = vocabulary_parameters(setup.model) / setup.num_shard
     logits = step.logits_tokens * setup.model.vocab / setup.num_shard
@@ -245,7 +245,7 @@ def head(setup: Setup, step: Step[N]) -> Kernels[N]:
     return _kernels(setup, flop, matrix_flop_per_s(setup), moved)
 
 
-def after_head(setup: Setup, step: Step[N]) -> Kernels[N]:
+def after_head(setup: Setup, step: StepSizes[N]) -> Kernels[N]:
     """Copies of the gathered logits and the log-softmax: memory traffic only.
 
     The softmax is of each sequence's last logits, or of all where prompt_logprobs asks for them.
@@ -257,7 +257,7 @@ def after_head(setup: Setup, step: Step[N]) -> Kernels[N]:
     return _kernels(setup, 0.0 * moved, matrix_flop_per_s(setup), moved)
 
 
-def _step_time(setup: Setup, step: Step[N], attention: Kernels[N]) -> StepTime[N]:
+def _step_time(setup: Setup, step: StepSizes[N], attention: Kernels[N]) -> StepTime[N]:
     kernels = linears(setup, step.tokens) + elementwise(setup, step.tokens) + attention
     kernels = kernels + head(setup, step) + after_head(setup, step)
     interconnect_s = overheads.collectives_s(setup, step.tokens, step.logits_tokens)
@@ -284,7 +284,7 @@ def prefill_time(setup: Setup, batch_size: N, prompt_tokens: N) -> StepTime[N]:
     # unless the others are asked for.
     logits_tokens = tokens if setup.padded or setup.prompt_logprobs else batch_size
     attention = prefill_attention(setup, batch_size, prompt_tokens)
-    return _step_time(setup, Step(batch_size, tokens, logits_tokens, prompt_tokens), attention)
+    return _step_time(setup, StepSizes(batch_size, tokens, logits_tokens, prompt_tokens), attention)
 
 
 def decode_time(setup: Setup, batch_size: N, context_tokens: N) -> StepTime[N]:
@@ -294,8 +294,8 @@ def decode_time(setup: Setup, batch_size: N, context_tokens: N) -> StepTime[N]:
 
 
 def _decode_time(setup: Setup, batch_size: N, context_tokens: N) -> StepTime[N]:
-    attention = decode_attention(setup, batch_size, context_tokens)
-    return _step_time(setup, Step(batch_size, batch_size, batch_size, 0 * batch_size), attention)
+    sizes = StepSizes(batch_size, batch_size, batch_size, 0 * batch_size)
+    return _step_time(setup, sizes, decode_attention(setup, batch_size, context_tokens))
 
 
 def generate_s(setup: Setup, batch_size: N, prompt_tokens: N, new_tokens: N) -> N:

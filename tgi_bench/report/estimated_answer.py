@@ -112,7 +112,7 @@ Value = None | bool | int | float | str
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class AnswerColumn:
     """One figure of a line, in JSON, CSV and in tables.
 
     key: its name in JSON and CSV; "" of what tables alone have. value: None where it is undefined.
@@ -160,24 +160,26 @@ def fits_word(fits: bool) -> str:
 
 def _step(
     name: str, title: str, of: Callable[[Estimate], StepEstimate | None]
-) -> tuple[Figure, ...]:
+) -> tuple[AnswerColumn, ...]:
     """of: None where there is no such step."""
 
     def read(value: Callable[[StepEstimate], Value]) -> Callable[[AnswerLine], Value]:
         return lambda line: None if (step := of(line.estimate)) is None else value(step)
 
     return (
-        Figure(f"{name}_s", read(lambda step: step.time.total_s), title, milliseconds),
-        Figure(
+        AnswerColumn(f"{name}_s", read(lambda step: step.time.total_s), title, milliseconds),
+        AnswerColumn(
             "",
             read(lambda step: f"{step.time.bound} {percent(step.time.bound_share)}"),
             "Bound",
             right=False,
         ),
-        Figure(f"{name}_bound", read(lambda step: step.time.bound)),
-        Figure(f"{name}_bound_share", read(lambda step: step.time.bound_share)),
-        Figure(f"{name}_roofline_s", read(lambda step: step.limit_s)),
-        Figure(f"{name}_roofline_share", read(lambda s: s.roofline_share), "Roofline", percent),
+        AnswerColumn(f"{name}_bound", read(lambda step: step.time.bound)),
+        AnswerColumn(f"{name}_bound_share", read(lambda step: step.time.bound_share)),
+        AnswerColumn(f"{name}_roofline_s", read(lambda step: step.limit_s)),
+        AnswerColumn(
+            f"{name}_roofline_share", read(lambda s: s.roofline_share), "Roofline", percent
+        ),
     )
 
 
@@ -186,57 +188,59 @@ def _decodes(estimate: Estimate) -> bool:
 
 
 _ASKED = (
-    Figure("model", lambda x: x.setup.model.name, "Model", right=False),
-    Figure("parameters", lambda x: parameters(x.setup.model)),
-    Figure("accelerator", lambda x: x.setup.accelerator.name, "Accelerator", right=False),
-    Figure("stack", lambda x: x.stack, "Stack", right=False),
-    Figure("dtype", lambda x: x.setup.dtype, "dtype", right=False),
-    Figure("quantize", lambda x: x.setup.quantize, "quantize", none="none", right=False),
-    Figure("num_shard", lambda x: x.setup.num_shard, "num_shard"),
-    Figure("devices", lambda x: x.setup.devices),
-    Figure("batch_size", lambda x: x.estimate.sizes.batch_size, "Batch"),
-    Figure("prompt_tokens", lambda x: x.estimate.sizes.prompt_tokens, "Prompt"),
-    Figure("new_tokens", lambda x: x.estimate.sizes.new_tokens, "New"),
+    AnswerColumn("model", lambda x: x.setup.model.name, "Model", right=False),
+    AnswerColumn("parameters", lambda x: parameters(x.setup.model)),
+    AnswerColumn("accelerator", lambda x: x.setup.accelerator.name, "Accelerator", right=False),
+    AnswerColumn("stack", lambda x: x.stack, "Stack", right=False),
+    AnswerColumn("dtype", lambda x: x.setup.dtype, "dtype", right=False),
+    AnswerColumn("quantize", lambda x: x.setup.quantize, "quantize", none="none", right=False),
+    AnswerColumn("num_shard", lambda x: x.setup.num_shard, "num_shard"),
+    AnswerColumn("devices", lambda x: x.setup.devices),
+    AnswerColumn("batch_size", lambda x: x.estimate.sizes.batch_size, "Batch"),
+    AnswerColumn("prompt_tokens", lambda x: x.estimate.sizes.prompt_tokens, "Prompt"),
+    AnswerColumn("new_tokens", lambda x: x.estimate.sizes.new_tokens, "New"),
 )
 
 _DECODE = (
     *_step("decode", "Decode", lambda e: e.decode if _decodes(e) else None),
-    Figure(
+    AnswerColumn(
         "decode_tokens_per_s",
         lambda x: x.estimate.decode_tokens_per_s if _decodes(x.estimate) else None,
     ),
 )
 """Without a decode step JSON has none of their keys."""
 
-_FITS = Figure("fits", lambda x: x.estimate.fits, "Fits", fits_word, right=False)
+_FITS = AnswerColumn("fits", lambda x: x.estimate.fits, "Fits", fits_word, right=False)
 
 _TIMES = (
-    Figure("constants", lambda x: x.word, CONSTANTS, right=False),
+    AnswerColumn("constants", lambda x: x.word, CONSTANTS, right=False),
     *_step("prefill", "Prefill", lambda e: e.prefill),
-    Figure("prompt_tokens_per_s", lambda x: x.estimate.prompt_tokens_per_s),
+    AnswerColumn("prompt_tokens_per_s", lambda x: x.estimate.prompt_tokens_per_s),
     *_DECODE,
-    Figure("generate_s", lambda x: x.estimate.generate_s, "Generate", milliseconds),
-    Figure("new_tokens_per_s", lambda x: x.estimate.new_tokens_per_s, "Tokens/s", _figure),
-    Figure("energy_j_per_token", lambda x: x.estimate.energy_j_per_token, "J/token", _figure),
+    AnswerColumn("generate_s", lambda x: x.estimate.generate_s, "Generate", milliseconds),
+    AnswerColumn("new_tokens_per_s", lambda x: x.estimate.new_tokens_per_s, "Tokens/s", _figure),
+    AnswerColumn("energy_j_per_token", lambda x: x.estimate.energy_j_per_token, "J/token", _figure),
 )
 
 _MEMORY = (
-    Figure("weights_bytes", lambda x: x.estimate.memory.weights_bytes, "Weights", _gib),
-    Figure("kv_cache_bytes", lambda x: x.estimate.memory.kv_cache_bytes, "KV cache", _gib),
-    Figure("activations_bytes", lambda x: x.estimate.memory.activations_bytes, "Activations", _gib),
-    Figure("runtime_bytes", lambda x: x.estimate.memory.runtime_bytes, "Runtime", _gib),
-    Figure("memory_bytes", lambda x: x.estimate.memory.total_bytes, "Total", _gib),
-    Figure("device_bytes", lambda x: x.setup.accelerator.usable_bytes, "Device", _gib),
+    AnswerColumn("weights_bytes", lambda x: x.estimate.memory.weights_bytes, "Weights", _gib),
+    AnswerColumn("kv_cache_bytes", lambda x: x.estimate.memory.kv_cache_bytes, "KV cache", _gib),
+    AnswerColumn(
+        "activations_bytes", lambda x: x.estimate.memory.activations_bytes, "Activations", _gib
+    ),
+    AnswerColumn("runtime_bytes", lambda x: x.estimate.memory.runtime_bytes, "Runtime", _gib),
+    AnswerColumn("memory_bytes", lambda x: x.estimate.memory.total_bytes, "Total", _gib),
+    AnswerColumn("device_bytes", lambda x: x.setup.accelerator.usable_bytes, "Device", _gib),
     _FITS,
 )
 
-_STRANGENESS = Figure("strangeness", lambda x: x.strangeness)
+_STRANGENESS = AnswerColumn("strangeness", lambda x: x.strangeness)
 
-_DATA = tuple(f for f in (*_ASKED, *_TIMES, *_MEMORY, _STRANGENESS) if f.key)
+_DATA = tuple(c for c in (*_ASKED, *_TIMES, *_MEMORY, _STRANGENESS) if c.key)
 """In the order of CSV and JSON."""
 
 _TITLES = "Model Accelerator Stack dtype num_shard quantize Prompt New Batch"
-_TABLE_ORDER = tuple(next(f for f in _ASKED if f.title == title) for title in _TITLES.split())
+_TABLE_ORDER = tuple(next(c for c in _ASKED if c.title == title) for title in _TITLES.split())
 """What tells configurations apart; what all of them share stands above the table."""
 
 DEFINITIONS = (
@@ -263,7 +267,7 @@ def shared(answers: Answers) -> tuple[tuple[str, str], ...]:
     return tuple(said)
 
 
-def _varying(answers: Answers) -> tuple[Figure, ...]:
+def _varying(answers: Answers) -> tuple[AnswerColumn, ...]:
     """Of what was asked, in which configurations differ."""
     plain = [answer.lines[0] for answer in answers.rows]
     return tuple(one for one in _TABLE_ORDER if len({one.cell(line) for line in plain}) > 1)
@@ -282,16 +286,16 @@ def tables(answers: Answers) -> tuple[tuple[str, Table], ...]:
 
 def asked_columns(table: Table) -> int:
     """How many of its first columns tell its rows apart; the others are figures."""
-    names = {CONSTANTS, *(figure.title for figure in _TABLE_ORDER)}
+    names = {CONSTANTS, *(column.title for column in _TABLE_ORDER)}
     return sum(header in names for header in table.headers)
 
 
-def _table(figures: Sequence[Figure], lines: Sequence[AnswerLine]) -> Table:
-    shown = [figure for figure in figures if figure.title]
+def _table(columns: Sequence[AnswerColumn], lines: Sequence[AnswerLine]) -> Table:
+    shown = [column for column in columns if column.title]
     return Table(
-        tuple(figure.title for figure in shown),
-        tuple(tuple(figure.cell(line) for figure in shown) for line in lines),
-        frozenset(place for place, figure in enumerate(shown) if figure.right),
+        tuple(column.title for column in shown),
+        tuple(tuple(column.cell(line) for column in shown) for line in lines),
+        frozenset(place for place, column in enumerate(shown) if column.right),
     )
 
 
@@ -322,11 +326,11 @@ def as_rst(answers: Answers) -> str:
 def as_csv(answers: Answers) -> str:
     """One row a configuration and set of constants; what is undefined is an empty cell."""
     rows = tuple(
-        tuple(_csv_cell(figure.value(line)) for figure in _DATA)
+        tuple(_csv_cell(column.value(line)) for column in _DATA)
         for answer in answers.rows
         for line in answer.lines
     )
-    return csv_text(Table(tuple(figure.key for figure in _DATA), rows))
+    return csv_text(Table(tuple(column.key for column in _DATA), rows))
 
 
 def _csv_cell(value: Value) -> str:
@@ -355,8 +359,8 @@ def as_json(answers: Answers) -> str:
 
 
 def _values(line: AnswerLine) -> dict[str, Value]:
-    values = {figure: figure.value(line) for figure in _DATA}
-    return {f.key: v for f, v in values.items() if v is not None or f not in _DECODE}
+    values = {column: column.value(line) for column in _DATA}
+    return {c.key: v for c, v in values.items() if v is not None or c not in _DECODE}
 
 
 def calibration_json(calibration: Calibration) -> dict[str, Any]:

@@ -64,6 +64,21 @@ def test_a_generate_is_the_sum_of_its_steps(
     assert generate_s(setup, batch, prompt, new) == pytest.approx(looped, rel=1e-9)
 
 
+@pytest.mark.parametrize("prompt", [10, 500, 523, 524, 600])
+def test_steps_that_the_host_bounds_are_told_from_others(prompt: int) -> None:
+    """Batch 32 of bloomz-7b1-mt on two devices: up to 523 tokens of context the host is slower."""
+    bounds = [decode_time(bloomz(2), 32, context).bound for context in (523, 524)]
+    assert bounds == ["host", "memory"]
+    summed = summed_s(bloomz(2), 32, prompt, 50)
+    assert generate_s(bloomz(2), 32, prompt, 50) == pytest.approx(summed, rel=1e-12)
+
+
+def test_no_step_is_hidden_where_launching_waits_for_the_device() -> None:
+    waits = dataclasses.replace(llama(quantize="bitsandbytes"), generator="transformers")
+    assert decode_time(waits, 4, 100).waits
+    assert generate_s(waits, 4, 100, 60) == pytest.approx(summed_s(waits, 4, 100, 60), rel=1e-12)
+
+
 @given(any_setups(), sizes, sizes, st.integers(1, 20))
 @settings(deadline=None)
 def test_nothing_below_the_limit_of_the_hardware(

@@ -15,6 +15,7 @@ from tgi_bench.errors import InputError
 from tgi_bench.estimate.grid import FEW, MANY, Estimate, Sizes, estimate, estimates
 from tgi_bench.estimate.setup import ABSENT, LARGEST_SIZE, RANGES, UNCALIBRATED, Constants, Setup
 from tgi_bench.estimate.step_time import (
+    decode_context,
     decode_limit_s,
     decode_time,
     generate_limit_s,
@@ -222,6 +223,18 @@ def test_energy_counts_devices_that_take_turns() -> None:
 def test_sizes_are_checked(size: tuple[int, int, int], message: str) -> None:
     with pytest.raises(InputError, match=message):
         Sizes(*size)
+
+
+def test_the_context_of_a_decode_figure() -> None:
+    # Without new tokens the step is one alone, which attends to the prompt's.
+    assert [decode_context(100, new) for new in (1, 2, 8, 9)] == [100, 101, 104, 105]
+    assert decode_context(LARGEST_SIZE, 8) == LARGEST_SIZE
+
+
+def test_a_generate_beyond_the_largest_size() -> None:
+    assert generate_s(bloomz(), 1, LARGEST_SIZE - 1, 2) > 0
+    with pytest.raises(InputError, match="context_tokens is 10000001; it must be from 1"):
+        generate_s(bloomz(), 1, LARGEST_SIZE, 2)
 
 
 @pytest.mark.parametrize("times", [1, MANY])

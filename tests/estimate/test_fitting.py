@@ -9,8 +9,10 @@ import pytest
 
 from tests.estimate.setups import bloomz, llama
 from tgi_bench.errors import InputError
+from tgi_bench.estimate.calibration import published
 from tgi_bench.estimate.fitting import (
     FLASH_NAMES,
+    NOISE,
     PADDED_NAMES,
     Point,
     Subject,
@@ -21,7 +23,10 @@ from tgi_bench.estimate.fitting import (
     mean_absolute_error,
     measured_s,
     names_for,
+    noise_of,
     predictions,
+    splits_of,
+    usual_names,
 )
 from tgi_bench.estimate.grid import Phase, Sizes
 from tgi_bench.estimate.setup import PRIOR, UNCALIBRATED, Setup
@@ -170,6 +175,39 @@ def test_names_for_a_run() -> None:
         names_for([decode, flash])
     with pytest.raises(InputError, match="there are none"):
         names_for([])
+
+
+def test_splits_leave_enough_for_a_fit() -> None:
+    made = points()
+    splits = splits_of(made, constants=4)
+    assert {name: len(set(labels)) for name, labels in splits.items()} == {
+        "one batch size": 4,
+        "one prompt length": 2,
+    }
+    assert all(len(labels) == len(made) for labels in splits.values())
+    # Eight of sixteen are left where one prompt length is out, twelve where one batch size is.
+    assert list(splits_of(made, constants=9)) == ["one batch size"]
+    assert splits_of(made, constants=13) == {}
+    # Prompts of 100 and 199 tokens are nearly the same; one label is no split.
+    near = [Point(bloomz(), "decode", Sizes(1, prompt), 1.0) for prompt in (100, 199) * 4]
+    assert splits_of(near, constants=1) == {}
+
+
+@pytest.mark.parametrize(
+    ("spreads", "noise"),
+    [((None, None), NOISE), ((0.02, 0.04), 0.03), ((0.0, 0.001), 0.005), ((None, 3.0), 0.5)],
+)
+def test_noise_is_the_mean_spread(spreads: tuple[float | None, ...], noise: float) -> None:
+    made = [Point(bloomz(), "decode", Sizes(1, 9), 1.0, spread) for spread in spreads]
+    assert noise_of(made) == noise
+
+
+def test_a_transformers_fit_has_the_constants_of_its_published_one() -> None:
+    stack = "transformers 4.30 generate"
+    known = next(c for c in published() if c.stack == stack)
+    assert usual_names(stack, []) == tuple(name for name, _ in known.fitted)
+    one = Point(bloomz(), "decode", Sizes(1, 9), 1.0)
+    assert usual_names("text-generation-inference 0.8", [one]) == names_for([one])
 
 
 def test_a_fit_is_deterministic() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tgi_bench.analysis.accelerator_of import row_of
+from tgi_bench.analysis.accelerator_of import published_row, row_of
 from tgi_bench.estimate.tables import accelerator_names
 
 
@@ -38,3 +38,9 @@ from tgi_bench.estimate.tables import accelerator_names
 def test_the_row_of_a_name(name: str, row: str | None) -> None:
     assert row_of(name) == row
     assert row is None or row in accelerator_names()
+    assert published_row(name) == row
+
+
+def test_a_published_table_does_not_say_which_module_its_a100_is() -> None:
+    assert published_row("A100 80GB") == "A100-80GB-SXM"
+    assert row_of("NVIDIA A100 80GB PCIe") is published_row("NVIDIA A100 80GB PCIe") is None

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from tests.report.example import PUBLISHED, published_run
 from tests.report.imported_tables import APRIL_10, APRIL_13, NAMES, run_of, table_of, text_of
+from tgi_bench.analysis.accelerator_of import published_row
 from tgi_bench.analysis.run import Run
 from tgi_bench.errors import InputError, RunFileError, TableError
 from tgi_bench.estimate.tables import accelerator_names, model_names
 from tgi_bench.observation import Outcome, PublishedEntry
 from tgi_bench.report.documents import documents, entries_csv, rst_page
 from tgi_bench.report.import_any import read_table
-from tgi_bench.report.import_names import accelerator_row
 from tgi_bench.report.import_tgi_notes import tgi_notes
 from tgi_bench.report.imported import to_run_parts
 from tgi_bench.report.imported_table import TableLayout, table_plan
@@ -166,7 +166,7 @@ def test_a_missing_figure_of_h2ogpt_is_out_of_memory() -> None:
 def test_every_configuration_is_known_to_the_estimate(name: str) -> None:
     for entry in table_of(text_of(name)).entries:
         assert entry.model in model_names()
-        assert accelerator_row(entry.accelerator) in accelerator_names()
+        assert published_row(entry.accelerator) in accelerator_names()
 
 
 def test_golden_estimates_beside_measurements_in_restructured_text(golden: Golden) -> None:

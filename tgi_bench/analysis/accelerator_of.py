@@ -79,6 +79,14 @@ def row_of(text: str) -> str | None:
     return None
 
 
+def published_row(text: str) -> str | None:
+    """As `row_of`, of an accelerator as a published table names it.
+
+    "A100 80GB" does not say whether it is the SXM or the PCIe module: SXM is taken.
+    """
+    return "A100-80GB-SXM" if text == "A100 80GB" else row_of(text)
+
+
 def device_of(
     environment: Environment, origin: Origin, record: DeploymentRecord
 ) -> Device | NoDevice:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tgi_bench.analysis.accelerator_of import published_row
 from tgi_bench.analysis.compared import Comparisons, comparisons
 from tgi_bench.analysis.measured import Measured, RunMeasured, measured_trials
 from tgi_bench.analysis.planned import Planned
@@ -14,7 +15,6 @@ from tgi_bench.estimate.grid import Sizes
 from tgi_bench.estimate.setup import Setup
 from tgi_bench.estimate.tables import accelerator, model_shape
 from tgi_bench.observation import Outcome, PublishedEntry, PublishedMetric
-from tgi_bench.report.import_names import accelerator_row
 from tgi_bench.report.imported_table import TableLayout, layout_of
 
 ASSUMED = {
@@ -58,7 +58,7 @@ def _of_entries(run: Run) -> RunMeasured:
     figures: list[Measured] = []
     reasons: dict[str, None] = {}
     for entry in run.entries if layout is not None else ():
-        row = accelerator_row(entry.accelerator)
+        row = published_row(entry.accelerator)
         if layout is None or row is None:
             reasons[f"{entry.accelerator}: not in the table of accelerators"] = None
             continue

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from tgi_bench.analysis.accelerator_of import published_row
 from tgi_bench.analysis.run import Run
 from tgi_bench.errors import RunFileError
 from tgi_bench.observation import PublishedEntry, PublishedMetric, PublishedValue
 from tgi_bench.report.estimated_section import section as estimated
-from tgi_bench.report.import_names import accelerator_row
 from tgi_bench.report.imported_table import layout_of
 from tgi_bench.report.index import reproduce
 from tgi_bench.report.load_documents import Json
@@ -135,7 +135,7 @@ def entry_json(entry: PublishedEntry) -> Json:
         "entry_id": entry.entry_id,
         "model": entry.model,
         "accelerator": entry.accelerator,
-        "accelerator_row": accelerator_row(entry.accelerator),
+        "accelerator_row": published_row(entry.accelerator),
         "devices": entry.devices,
         "parallelism": entry.parallelism,
         "dtype": entry.dtype,
@@ -167,7 +167,7 @@ def _shared(run: Run, entry: PublishedEntry) -> tuple[str, ...]:
         entry.entry_id,
         entry.model,
         entry.accelerator,
-        accelerator_row(entry.accelerator) or "",
+        published_row(entry.accelerator) or "",
         str(entry.devices),
         entry.parallelism,
         entry.dtype or "",
@@ -193,7 +193,7 @@ def _workloads(entries: Sequence[PublishedEntry]) -> str:
     for place in (_BATCH_SIZE, _ACCELERATOR, _WEIGHTS, _MODEL):
         rows = _joined(rows, place)
     accelerators = dict.fromkeys(entry.accelerator for entry in entries)
-    known = ((name, accelerator_row(name) or UNDEFINED) for name in accelerators)
+    known = ((name, published_row(name) or UNDEFINED) for name in accelerators)
     return (
         "# Workloads\n\nAs far as the table and its tool say; - is not known.\n\n"
         + markdown(Table(_WORKLOAD_HEADERS, tuple(rows), frozenset({2, 6, 7, 8})))

@@ -24,6 +24,7 @@ from tgi_bench.report.import_tgi_notes import tgi_notes
 from tgi_bench.report.imported import to_run_parts
 from tgi_bench.report.json_document import as_json
 from tgi_bench.report.published import parse
+from tgi_bench.report.table_page import imported_documents
 
 Golden = Callable[[str, str], None]
 
@@ -77,7 +78,7 @@ def test_every_figure_of_the_tables_is_estimated_against(name: str) -> None:
     assert {row.measured.source_id for row in found.rows} == with_figures
     assert found.reasons == ()
     assert all(v.estimated_fits == v.fitted for v in found.memory)
-    page = documents(run)["report.md"]
+    page = imported_documents(run)["report.md"]
     assert "# Estimated beside measured" in page
     assert "## Uncalibrated" in page
     assert "## Calibrated" in page

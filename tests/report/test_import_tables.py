@@ -16,17 +16,18 @@ from hypothesis import strategies as st
 from tests.report.example import PUBLISHED, published_run
 from tests.report.imported_tables import APRIL_10, APRIL_13, NAMES, run_of, table_of, text_of
 from tgi_bench.analysis.accelerator_of import published_row
-from tgi_bench.analysis.run import Run
+from tgi_bench.analysis.run import Run, TableLayout
 from tgi_bench.errors import InputError, RunFileError, TableError
 from tgi_bench.estimate.tables import accelerator_names, model_names
 from tgi_bench.observation import Outcome, PublishedEntry
-from tgi_bench.report.documents import documents, entries_csv, rst_page
+from tgi_bench.report.documents import documents, rst_page
 from tgi_bench.report.import_any import read_table
 from tgi_bench.report.import_tgi_notes import tgi_notes
 from tgi_bench.report.imported import to_run_parts
-from tgi_bench.report.imported_table import TableLayout, table_plan
+from tgi_bench.report.imported_table import table_plan
 from tgi_bench.report.json_document import as_json
 from tgi_bench.report.published import parse
+from tgi_bench.report.table_page import entries_csv, imported_documents, rst_tables
 
 Golden = Callable[[str, str], None]
 
@@ -64,7 +65,7 @@ def test_tables_are_found_by_their_content(
 
 @pytest.mark.parametrize("name", NAMES)
 def test_golden_reports_of_the_tables(name: str, golden: Golden) -> None:
-    pages = documents(run_of(text_of(name), name))
+    pages = imported_documents(run_of(text_of(name), name))
     assert list(pages) == ["report.md"]
     golden(f"imported_{name.partition('.')[0]}_report.md", pages["report.md"])
 
@@ -80,11 +81,11 @@ def test_golden_report_of_the_tgi_table_with_its_notes(golden: Golden) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_report_reads_back_with_equal_figures(name: str) -> None:
     run = run_of(text_of(name), name)
-    page = documents(run)["report.md"]
+    page = imported_documents(run)["report.md"]
     again = run_of(page, name)
     assert _figures(again.entries) == _figures(run.entries)
     # and a third time, byte by byte but for what the first page says of the original's slips
-    twice = run_of(documents(again)["report.md"], name)
+    twice = run_of(imported_documents(again)["report.md"], name)
     assert twice.entries == again.entries
     assert twice.plan == again.plan
 
@@ -171,13 +172,12 @@ def test_every_configuration_is_known_to_the_estimate(name: str) -> None:
 
 def test_golden_estimates_beside_measurements_in_restructured_text(golden: Golden) -> None:
     for name in (APRIL_10, APRIL_13):
-        golden(
-            f"imported_{name.partition('.')[0]}_report.rst", rst_page(run_of(text_of(name), name))
-        )
+        run = run_of(text_of(name), name)
+        golden(f"imported_{name.partition('.')[0]}_report.rst", rst_page(run, rst_tables(run)))
     run = run_of(text_of("h2ogpt.md"), "h2ogpt.md")
     unknown = tuple(replace(entry, accelerator="abacus") for entry in run.entries)
     with pytest.raises(InputError, match="nothing of it can be estimated"):
-        rst_page(replace(run, entries=unknown))
+        rst_page(replace(run, entries=unknown), rst_tables(run))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -204,7 +204,7 @@ def test_a_run_that_names_no_layout_is_refused() -> None:
     run = run_of(text_of("h2ogpt.md"), "h2ogpt.md")
     for rows in ((), (("Table layout", "another"),)):
         with pytest.raises(RunFileError, match="names no layout"):
-            documents(_with_environment(run, rows))
+            imported_documents(_with_environment(run, rows))
 
 
 @pytest.mark.parametrize("name", NAMES)

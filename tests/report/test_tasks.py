@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 from tests.analysis import task_samples as s
 from tests.report.imported_tables import run_of as imported
 from tests.report.imported_tables import table_of
-from tgi_bench.analysis.run import Run
+from tgi_bench.analysis.run import Run, TableLayout
 from tgi_bench.errors import InputError, TableError
 from tgi_bench.observation import PublishedEntry, PublishedMetric
 from tgi_bench.plan.task_trial import Device, Dtype, GenerateTask
 from tgi_bench.report.bigcode_layout import bigcode_entries, bigcode_layout
 from tgi_bench.report.documents import documents
 from tgi_bench.report.h2ogpt_layout import h2ogpt_entries, h2ogpt_layout
-from tgi_bench.report.imported_table import TableLayout
 from tgi_bench.report.json_document import as_json
+from tgi_bench.report.table_page import imported_documents
 from tgi_bench.report.task_documents import tasks_csv
 from tgi_bench.report.task_entries import printed
 
@@ -85,7 +85,7 @@ def test_both_layouts_read_back_equal(runs: Runs) -> None:
         assert _same(table.entries) == _same(entries)
         assert len({entry.entry_id for entry in entries}) == len(entries)
         # The report of what was imported holds the same tables, and reads back once more.
-        page = documents(imported(text, "ours.md"))["report.md"]
+        page = imported_documents(imported(text, "ours.md"))["report.md"]
         again = table_of(page)
         assert [e.values for e in again.entries] == [e.values for e in entries]
 

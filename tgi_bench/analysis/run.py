@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -17,6 +18,23 @@ from tgi_bench.plan.plan import BatchTrial, Deployment, Plan
 CORRECTED = "Corrected: "
 DOUBTFUL = "Doubtful: "
 """Begin names in an imported run's environment: a slip that was mended, or that cannot be."""
+
+LAYOUT = "Table layout"
+"""The name in an imported run's environment of the layout that its table has."""
+
+
+class TableLayout(StrEnum):
+    """Whose table it is."""
+
+    H2OGPT = "h2ogpt"
+    BIGCODE = "bigcode"
+    TORCHCAP = "torchcap"
+
+
+def layout_of(environment: Sequence[tuple[str, str]]) -> TableLayout | None:
+    """The layout that an imported run's environment names; None where it names none."""
+    said = dict(environment).get(LAYOUT)
+    return next((layout for layout in TableLayout if layout.value == said), None)
 
 
 class Origin(StrEnum):

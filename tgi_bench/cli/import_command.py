@@ -19,12 +19,12 @@ from tgi_bench.plan.plan import Plan
 from tgi_bench.record.environment import capture
 from tgi_bench.record.runs import new_run_dir
 from tgi_bench.record.store import RunHeader, RunStore
-from tgi_bench.report.documents import documents
 from tgi_bench.report.import_any import read_table
 from tgi_bench.report.import_tgi_notes import tgi_notes
 from tgi_bench.report.imported import Imported, to_run_parts, written_by
 from tgi_bench.report.imported_table import table_plan
 from tgi_bench.report.published import parse
+from tgi_bench.report.table_page import imported_documents
 
 _MOST_BYTES = 1 << 24
 _LINE = re.compile(r"line (\d+): (.*)", re.DOTALL)
@@ -60,7 +60,7 @@ def run(file: Path, name: str | None, results: Path) -> None:
         raise TableError(_located(file, str(error))) from None
     run_dir = new_run_dir(results, found.plan.experiment, found.plan.digest)
     _store(run_dir, found, (("imported from", _shown(file)), *found.facts))
-    write_documents(run_dir, documents(load(run_dir)))
+    write_documents(run_dir, imported_documents(load(run_dir)))
     echo(f"imported {found.counts} with figures from {file}")
     echo(f"report   {run_dir / 'report.md'}")
 

@@ -13,8 +13,6 @@ from tgi_bench.errors import InputError
 from tgi_bench.report.bigcode_layout import bigcode_layout
 from tgi_bench.report.documents import (
     as_csv,
-    documents,
-    entries_csv,
     estimates_csv,
     loads_csv,
     rst_page,
@@ -24,6 +22,7 @@ from tgi_bench.report.documents import (
 from tgi_bench.report.h2ogpt_layout import h2ogpt_layout
 from tgi_bench.report.json_document import as_json
 from tgi_bench.report.markdown_page import page
+from tgi_bench.report.table_page import entries_csv, imported_documents, rst_tables
 
 _ESTIMATES = "estimates.csv"
 _SLOS = "slos.csv"
@@ -93,9 +92,9 @@ def _texts(run: Run, form: str) -> dict[str, str]:
         case "csv":
             return _tables(run)
         case "rst":
-            return {"report.rst": rst_page(run)}
+            return {"report.rst": rst_page(run, rst_tables(run))}
         case _:
-            return documents(run)
+            return imported_documents(run)
 
 
 def _tables(run: Run) -> dict[str, str]:

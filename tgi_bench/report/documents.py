@@ -14,7 +14,6 @@ from tgi_bench.report.markdown_page import page
 from tgi_bench.report.per_shard import file_name, per_shard
 from tgi_bench.report.rst_page import rst_page
 from tgi_bench.report.table import Table, csv_text
-from tgi_bench.report.table_page import entries_csv, table_page
 from tgi_bench.report.task_documents import tasks_csv
 from tgi_bench.report.task_page import task_page
 from tgi_bench.report.words import NOT_FINISHED, known_num_shard
@@ -25,7 +24,6 @@ __all__ = [
     "as_csv",
     "as_json",
     "documents",
-    "entries_csv",
     "estimates_csv",
     "loads_csv",
     "rst_page",
@@ -61,9 +59,7 @@ CSV_HEADERS = (
 
 def documents(run: Run) -> dict[str, str]:
     """File name -> text: report.md, and one num_shard-N.md for each tensor-parallel degree."""
-    if run.entries:
-        pages = {"report.md": table_page(run)}
-    elif run.tasks:
+    if run.tasks:
         pages = {"report.md": task_page(run)}
     else:
         shards = {file_name(n): per_shard(run, n) for n in shard_counts(run)}

@@ -8,14 +8,13 @@ from tgi_bench.analysis.accelerator_of import published_row
 from tgi_bench.analysis.compared import Comparisons, comparisons
 from tgi_bench.analysis.measured import Measured, RunMeasured, measured_trials
 from tgi_bench.analysis.planned import Planned
-from tgi_bench.analysis.run import Run
+from tgi_bench.analysis.run import Run, TableLayout, layout_of
 from tgi_bench.errors import InputError
 from tgi_bench.estimate.calibration import FORWARD
 from tgi_bench.estimate.grid import Sizes
 from tgi_bench.estimate.setup import Setup
 from tgi_bench.estimate.tables import accelerator, model_shape
 from tgi_bench.observation import Outcome, PublishedEntry, PublishedMetric
-from tgi_bench.report.imported_table import TableLayout, layout_of
 
 ASSUMED = {
     TableLayout.TORCHCAP: "The rows of several devices do not state how many share an MLP: 2 "

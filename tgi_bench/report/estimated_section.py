@@ -10,7 +10,6 @@ from tgi_bench.analysis.run import Run
 from tgi_bench.estimate.calibration import none_published, provenance
 from tgi_bench.report.estimated_answer import milliseconds, percent
 from tgi_bench.report.estimated_measured import compared
-from tgi_bench.report.import_grid import OUR_ESTIMATES
 from tgi_bench.report.rst_table import escaped, grid, heading
 from tgi_bench.report.table import Table, markdown
 from tgi_bench.report.torchcap_layout import (
@@ -23,6 +22,8 @@ from tgi_bench.report.torchcap_layout import (
 from tgi_bench.report.words import UNDEFINED
 
 GIB = 2**30
+OUR_ESTIMATES = "Estimated beside "
+"""Begins the heading of the section in which a page of ours lays estimates beside its figures."""
 PHASES = {
     "prefill": "Prefill",
     "decode": "Decode (token)",

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from tgi_bench.analysis.run import CORRECTED, DOUBTFUL, LAYOUT, TableLayout
 from tgi_bench.observation import (
     FigureKind,
     PublishedEntry,
@@ -20,16 +21,7 @@ from tgi_bench.observation import (
     TrialEnd,
 )
 from tgi_bench.report.import_grid import Grid, GridRow, Sentence, items, refuse_likeness, refused
-from tgi_bench.report.imported_table import (
-    CORRECTED,
-    DOUBTFUL,
-    LAYOUT,
-    OK,
-    ImportedTable,
-    TableLayout,
-    out_of_memory,
-    uncorrected,
-)
+from tgi_bench.report.imported_table import OK, ImportedTable, out_of_memory, uncorrected
 
 NEW_TOKENS = 100
 CYCLES = 5

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from tgi_bench.errors import TableError
+from tgi_bench.report.estimated_section import OUR_ESTIMATES
 
 _RULER = re.compile(r"\|(\s*:?-+:?\s*\|)+")
 _UNDERLINE = re.compile(r"(=|-){3,}")
@@ -42,10 +43,6 @@ class Sentence:
 
     text: str
     line: int
-
-
-OUR_ESTIMATES = "Estimated beside "
-"""Begins the heading of the section in which a page of ours lays estimates beside its figures."""
 
 
 def items(text: str) -> Iterator[Grid | Sentence]:

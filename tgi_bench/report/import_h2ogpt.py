@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from tgi_bench.analysis.run import CORRECTED, DOUBTFUL, LAYOUT, TableLayout
 from tgi_bench.errors import TableError
 from tgi_bench.observation import (
     FigureKind,
@@ -20,16 +21,7 @@ from tgi_bench.observation import (
     TrialEnd,
 )
 from tgi_bench.report.import_grid import Grid, GridRow, Sentence, items, refuse_likeness, refused
-from tgi_bench.report.imported_table import (
-    CORRECTED,
-    DOUBTFUL,
-    LAYOUT,
-    OK,
-    ImportedTable,
-    TableLayout,
-    out_of_memory,
-    uncorrected,
-)
+from tgi_bench.report.imported_table import OK, ImportedTable, out_of_memory, uncorrected
 
 HEADERS = ("bits", "gpus", "summarization time [sec]", "generation speed [characters/4/sec]")
 """As our own report has them; the page says tokens for characters / 4."""

@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping
 from hashlib import sha256
 
+from tgi_bench.analysis.run import CORRECTED, DOUBTFUL
 from tgi_bench.observation import Outcome, PublishedFigures
 from tgi_bench.plan.plan import Plan
 from tgi_bench.report.imported import Imported, value_of
-from tgi_bench.report.imported_table import CORRECTED, DOUBTFUL
 from tgi_bench.report.published import PublishedReport
 
 Rows = tuple[tuple[str, str], ...]

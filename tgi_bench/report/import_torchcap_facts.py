@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tgi_bench.analysis.run import CORRECTED, DOUBTFUL, LAYOUT, TableLayout
 from tgi_bench.observation import PublishedEntry, PublishedMetric
 from tgi_bench.report.import_torchcap_slips import Slips
-from tgi_bench.report.imported_table import CORRECTED, DOUBTFUL, LAYOUT, TableLayout
 
 Facts = tuple[tuple[str, str], ...]
 

@@ -6,25 +6,12 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 from hashlib import sha256
 from pathlib import PurePath
 
-from tgi_bench.analysis.run import CORRECTED as CORRECTED
-from tgi_bench.analysis.run import DOUBTFUL as DOUBTFUL
+from tgi_bench.analysis.run import CORRECTED, TableLayout
 from tgi_bench.observation import Outcome, PublishedEntry, TrialEnd
 from tgi_bench.plan.plan import Plan
-
-LAYOUT = "Table layout"
-"""The name in an imported run's environment of the layout that its table has."""
-
-
-class TableLayout(StrEnum):
-    """Whose table it is."""
-
-    H2OGPT = "h2ogpt"
-    BIGCODE = "bigcode"
-    TORCHCAP = "torchcap"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +53,6 @@ def experiment_name(file_name: str) -> str:
     """The file's name without its end, fit for a folder's name."""
     name = re.sub(r"[^A-Za-z0-9._-]+", "_", PurePath(file_name).stem)[:100].lstrip(".")
     return name or "imported"
-
-
-def layout_of(environment: Sequence[tuple[str, str]]) -> TableLayout | None:
-    """The layout that an imported run's environment names; None where it names none."""
-    said = dict(environment).get(LAYOUT)
-    return next((layout for layout in TableLayout if layout.value == said), None)
 
 
 def uncorrected(facts: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:

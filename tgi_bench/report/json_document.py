@@ -43,6 +43,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
+from tgi_bench.analysis.accelerator_of import published_row
 from tgi_bench.analysis.missed import goals
 from tgi_bench.analysis.rules import Verdict
 from tgi_bench.analysis.run import (
@@ -51,12 +52,11 @@ from tgi_bench.analysis.run import (
     StepFigures,
     TrialSummary,
 )
-from tgi_bench.observation import ShardFacts
+from tgi_bench.observation import PublishedEntry, ShardFacts
 from tgi_bench.report.estimated_documents import estimates_json
 from tgi_bench.report.json_text import json_text
 from tgi_bench.report.load_documents import Json, floor, load
 from tgi_bench.report.load_goals import missed_goal
-from tgi_bench.report.table_page import entry_json
 from tgi_bench.report.task_documents import model_json, task_json
 from tgi_bench.report.telemetry_json import telemetry_json
 from tgi_bench.report.words import known_engine, known_model, known_num_shard, known_version
@@ -87,7 +87,7 @@ def as_json(run: Run) -> str:
         ],
         "loads": [load(run.verdict, summary) for summary in run.loads],
         "floors": [floor(measured) for measured in run.floors],
-        "entries": [entry_json(entry) for entry in run.entries],
+        "entries": [_entry(entry) for entry in run.entries],
         "models": [model_json(record) for record in run.models],
         "tasks": [
             task_json(summary, run.verdict.word_of(summary.trial.trial_id, None))
@@ -97,6 +97,36 @@ def as_json(run: Run) -> str:
         **estimates_json(run),
     }
     return json_text(document)
+
+
+def _entry(entry: PublishedEntry) -> Json:
+    return {
+        "entry_id": entry.entry_id,
+        "model": entry.model,
+        "accelerator": entry.accelerator,
+        "accelerator_row": published_row(entry.accelerator),
+        "devices": entry.devices,
+        "parallelism": entry.parallelism,
+        "dtype": entry.dtype,
+        "quantize": entry.quantize,
+        "batch_size": entry.batch_size,
+        "prompt_tokens": entry.prompt_tokens,
+        "new_tokens": entry.new_tokens,
+        "runs": entry.runs,
+        "outcome": None if entry.end is None else entry.end.outcome.value,
+        "reason": "" if entry.end is None else entry.end.reason,
+        "doubts": list(entry.doubts),
+        "values": [
+            {
+                "metric": v.metric.value,
+                "kind": v.kind.value,
+                "value": v.value,
+                "printed": v.printed,
+                "reason": v.reason,
+            }
+            for v in entry.values
+        ],
+    }
 
 
 def _verdict(verdict: Verdict) -> Json:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from tgi_bench.analysis.run import Run
+from collections.abc import Sequence
+
+from tgi_bench.analysis.run import CORRECTED, DOUBTFUL, Run
 from tgi_bench.errors import InputError
 from tgi_bench.report.estimated_section import rst_section
-from tgi_bench.report.imported_table import CORRECTED, DOUBTFUL, TableLayout, layout_of
 from tgi_bench.report.rst_table import escaped, heading
-from tgi_bench.report.table_layouts import WHO_ESTIMATED, comparisons, input_size
-from tgi_bench.report.torchcap_layout import comparison_rst
 from tgi_bench.report.words import origin_line
 
 
-def rst_page(run: Run) -> str:
-    """Estimates beside the run's figures, and an imported table that holds both itself.
+def rst_page(run: Run, tables: Sequence[str] = ()) -> str:
+    """Estimates beside the run's figures. tables: those of a run that holds both itself.
 
     Raises InputError where nothing of the run is estimated.
     """
     estimated = rst_section(run)
-    own = bool(run.entries) and layout_of(run.environment) is TableLayout.TORCHCAP
-    if not estimated and not own:
+    if not estimated and not tables:
         raise InputError(
             f"run {run.run_id}: nothing of it can be estimated, which reStructuredText is for; use "
             "--format md"
@@ -27,14 +25,9 @@ def rst_page(run: Run) -> str:
     parts = [
         heading(f"{run.plan.experiment}: {run.plan.model}", "="),
         f"{_origin(run)} Verdict: **{run.verdict.word}**.\n",
+        *tables,
+        estimated,
     ]
-    if own:
-        parts += [
-            input_size(run.entries),
-            comparison_rst(comparisons(run.entries)),
-            WHO_ESTIMATED,
-        ]
-    parts.append(estimated)
     notes = "".join(
         f"- {escaped(f'{name}: {value}')}\n"
         for name, value in run.environment

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tgi_bench.analysis.run import TableLayout
 from tgi_bench.observation import FigureKind, Outcome, PublishedEntry, PublishedMetric
 from tgi_bench.report import import_bigcode, import_h2ogpt
 from tgi_bench.report.bigcode_layout import bigcode_page
 from tgi_bench.report.h2ogpt_layout import h2ogpt_page
-from tgi_bench.report.imported_table import TableLayout
 from tgi_bench.report.markdown_page import begins_line
 from tgi_bench.report.table import Table, markdown
 from tgi_bench.report.torchcap_layout import Comparison, Figures, comparison_markdown

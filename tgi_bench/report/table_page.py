@@ -1,19 +1,20 @@
-"""report.md of an imported table that is not of TGI's steps, and its entries as CSV and JSON."""
+"""The documents of an imported table that is not of TGI's steps: a page, its tables, a CSV."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
 from tgi_bench.analysis.accelerator_of import published_row
-from tgi_bench.analysis.run import Run
+from tgi_bench.analysis.run import Run, TableLayout, layout_of
 from tgi_bench.errors import RunFileError
 from tgi_bench.observation import PublishedEntry, PublishedMetric, PublishedValue
+from tgi_bench.report.documents import documents
 from tgi_bench.report.estimated_section import section as estimated
-from tgi_bench.report.imported_table import layout_of
 from tgi_bench.report.index import reproduce
-from tgi_bench.report.load_documents import Json
+from tgi_bench.report.markdown_page import page
 from tgi_bench.report.table import Table, csv_text, markdown
-from tgi_bench.report.table_layouts import tables
+from tgi_bench.report.table_layouts import WHO_ESTIMATED, comparisons, input_size, tables
+from tgi_bench.report.torchcap_layout import comparison_rst
 from tgi_bench.report.verdict import environment, verdict
 from tgi_bench.report.words import UNDEFINED, origin_line
 
@@ -97,6 +98,18 @@ _WORKLOAD_HEADERS = (
 _MODEL, _ACCELERATOR, _WEIGHTS, _BATCH_SIZE = 0, 1, 4, 5
 
 
+def imported_documents(run: Run) -> dict[str, str]:
+    """File name -> text, of any imported run. Raises as `table_page`."""
+    return {"report.md": page(table_page(run))} if run.entries else documents(run)
+
+
+def rst_tables(run: Run) -> tuple[str, ...]:
+    """In reStructuredText, of a table that lays estimates beside its figures itself; else ()."""
+    if not run.entries or layout_of(run.environment) is not TableLayout.TORCHCAP:
+        return ()
+    return (input_size(run.entries), comparison_rst(comparisons(run.entries)), WHO_ESTIMATED)
+
+
 def table_page(run: Run) -> str:
     """The page of an imported table. Raises RunFileError where the run names no layout."""
     layout = layout_of(run.environment)
@@ -127,37 +140,6 @@ def entries_csv(run: Run) -> str:
         for figure in ([_figure(v) for v in entry.values] or [("", "", "", "", "")])
     )
     return csv_text(Table(ENTRY_CSV_HEADERS, rows))
-
-
-def entry_json(entry: PublishedEntry) -> Json:
-    """One entry of the JSON document."""
-    return {
-        "entry_id": entry.entry_id,
-        "model": entry.model,
-        "accelerator": entry.accelerator,
-        "accelerator_row": published_row(entry.accelerator),
-        "devices": entry.devices,
-        "parallelism": entry.parallelism,
-        "dtype": entry.dtype,
-        "quantize": entry.quantize,
-        "batch_size": entry.batch_size,
-        "prompt_tokens": entry.prompt_tokens,
-        "new_tokens": entry.new_tokens,
-        "runs": entry.runs,
-        "outcome": None if entry.end is None else entry.end.outcome.value,
-        "reason": "" if entry.end is None else entry.end.reason,
-        "doubts": list(entry.doubts),
-        "values": [
-            {
-                "metric": v.metric.value,
-                "kind": v.kind.value,
-                "value": v.value,
-                "printed": v.printed,
-                "reason": v.reason,
-            }
-            for v in entry.values
-        ],
-    }
 
 
 def _shared(run: Run, entry: PublishedEntry) -> tuple[str, ...]:

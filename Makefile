@@ -72,7 +72,7 @@ schema: $(VENV)/.package ## Write experiments/schema.json
 	@$(BIN)/tgi-bench schema > experiments/schema.json
 
 golden: $(VENV)/.dev ## Write the expected reports of the tests again; look at the difference
-	@$(BIN)/pytest --update-golden tests/report tests/cli \
+	@$(BIN)/pytest --update-golden tests/report tests/published tests/cli \
 	    tests/plan/test_trial_ids.py tests/plan/test_commands.py \
 	    tests/drive/test_request_bytes.py tests/drive/test_request_bodies.py
 

@@ -34,6 +34,7 @@ ARROWS: dict[str, frozenset[str]] = {
     "record": frozenset({"plan"}),
     "analysis": frozenset({"plan", "estimate"}),
     "report": frozenset({"analysis", "plan", "estimate"}),
+    "published": frozenset({"report", "analysis", "plan"}),
     "server": frozenset({"wire", "estimate", "torch_engine"}),
     "watcher": frozenset({"drive", "plan"}),
     "sweep": frozenset({"launch", "drive", "record", "plan", "analysis", "watcher"}),
@@ -45,6 +46,7 @@ ARROWS: dict[str, frozenset[str]] = {
             "estimate",
             "launch",
             "plan",
+            "published",
             "record",
             "report",
             "server",
@@ -167,6 +169,7 @@ def test_no_arrow_but_those_drawn() -> None:
         ("sweep.py", "def f() -> None:\n    from tgi_bench.report import documents"),
         ("errors.py", "from tgi_bench.plan import plan"),
         ("analysis/a.py", "from tgi_bench.record import store"),
+        ("report/a.py", "from tgi_bench.published import page"),
         ("drive/a.py", "from tgi_bench import sweep"),
     ],
 )

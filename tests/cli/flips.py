@@ -26,9 +26,9 @@ from random import Random
 from unittest.mock import patch
 
 from tests.analysis import task_samples
+from tests.published.tables import NAMES
 from tests.record import samples
 from tests.record.test_telemetry import SEEN
-from tests.report.imported_tables import NAMES
 from tests.sweep import experiments
 from tgi_bench.cli.experiment_file import Request
 from tgi_bench.cli.main import main as tgi_bench

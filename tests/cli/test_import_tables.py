@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command_line import CommandLine
-from tests.report.imported_tables import APRIL_10, APRIL_13, GOLDEN
+from tests.published.tables import APRIL_10, APRIL_13, GOLDEN
 from tgi_bench.cli.run_view import load
 from tgi_bench.observation import PublishedEntry
 

@@ -11,8 +11,8 @@ from tgi_bench.analysis.summary import summarise_published
 from tgi_bench.analysis.verdict import judge
 from tgi_bench.observation import Outcome
 from tgi_bench.plan.plan import LauncherArgument, Override
-from tgi_bench.report.imported import to_run_parts, written_by
-from tgi_bench.report.published import parse
+from tgi_bench.published.tgi import parse
+from tgi_bench.published.tgi_run import to_run_parts, written_by
 
 PUBLISHED = Path(__file__).parents[1] / "golden" / "published_tgi_bloomz-7b1-mt.md"
 

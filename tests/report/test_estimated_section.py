@@ -10,21 +10,21 @@ from dataclasses import replace
 
 import pytest
 
+from tests.published.tables import APRIL_13, NAMES, run_of, text_of
 from tests.report.example import PUBLISHED, imported_run, published_run, simulated_run
-from tests.report.imported_tables import APRIL_13, NAMES, run_of, text_of
 from tgi_bench.analysis.compared import SIMULATED_WITH
 from tgi_bench.analysis.run import Origin, Run
 from tgi_bench.errors import InputError
 from tgi_bench.estimate.calibration import dump, published
 from tgi_bench.plan.plan import LauncherKind
+from tgi_bench.published.page import imported_documents
+from tgi_bench.published.tgi import parse
+from tgi_bench.published.tgi_notes import tgi_notes
+from tgi_bench.published.tgi_run import to_run_parts
 from tgi_bench.report.documents import documents, estimates_csv, rst_page
 from tgi_bench.report.estimated_measured import compared
 from tgi_bench.report.estimated_section import section, summary_section
-from tgi_bench.report.import_tgi_notes import tgi_notes
-from tgi_bench.report.imported import to_run_parts
 from tgi_bench.report.json_document import as_json
-from tgi_bench.report.published import parse
-from tgi_bench.report.table_page import imported_documents
 
 Golden = Callable[[str, str], None]
 

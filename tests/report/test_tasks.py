@@ -13,19 +13,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.analysis import task_samples as s
-from tests.report.imported_tables import run_of as imported
-from tests.report.imported_tables import table_of
+from tests.published.tables import run_of as imported
+from tests.published.tables import table_of
 from tgi_bench.analysis.run import Run, TableLayout
 from tgi_bench.errors import InputError, TableError
 from tgi_bench.observation import PublishedEntry, PublishedMetric
 from tgi_bench.plan.task_trial import Device, Dtype, GenerateTask
-from tgi_bench.report.bigcode_layout import bigcode_entries, bigcode_layout
+from tgi_bench.published.bigcode_layout import bigcode_entries, bigcode_layout
+from tgi_bench.published.direct import printed
+from tgi_bench.published.h2ogpt_layout import h2ogpt_entries, h2ogpt_layout
+from tgi_bench.published.page import imported_documents
 from tgi_bench.report.documents import documents
-from tgi_bench.report.h2ogpt_layout import h2ogpt_entries, h2ogpt_layout
 from tgi_bench.report.json_document import as_json
-from tgi_bench.report.table_page import imported_documents
 from tgi_bench.report.task_documents import tasks_csv
-from tgi_bench.report.task_entries import printed
 
 Golden = Callable[[str, str], None]
 Runs = Sequence[Run]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.report.imported_tables import table_of
+from tests.published.tables import table_of
 from tgi_bench.observation import FigureKind, PublishedMetric
 from tgi_bench.report.torchcap_layout import (
     MEMORY,

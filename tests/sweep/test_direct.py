@@ -13,9 +13,9 @@ from tests.torch_engine.needs_torch import needs_torch
 from tests.torch_engine.tiny import write_config
 from tgi_bench.cli.run_view import load
 from tgi_bench.observation import Outcome, PublishedEntry
+from tgi_bench.published.bigcode_layout import bigcode_entries
+from tgi_bench.published.h2ogpt_layout import h2ogpt_entries
 from tgi_bench.record.store import RunStore
-from tgi_bench.report.bigcode_layout import bigcode_entries
-from tgi_bench.report.h2ogpt_layout import h2ogpt_entries
 
 pytestmark = needs_torch
 

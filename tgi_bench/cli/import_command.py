@@ -16,15 +16,15 @@ from tgi_bench.inert import one_line
 from tgi_bench.observation import PublishedEntry
 from tgi_bench.plan.experiment import require_name
 from tgi_bench.plan.plan import Plan
+from tgi_bench.published.import_any import read_table
+from tgi_bench.published.imported_table import table_plan
+from tgi_bench.published.page import imported_documents
+from tgi_bench.published.tgi import parse
+from tgi_bench.published.tgi_notes import tgi_notes
+from tgi_bench.published.tgi_run import Imported, to_run_parts, written_by
 from tgi_bench.record.environment import capture
 from tgi_bench.record.runs import new_run_dir
 from tgi_bench.record.store import RunHeader, RunStore
-from tgi_bench.report.import_any import read_table
-from tgi_bench.report.import_tgi_notes import tgi_notes
-from tgi_bench.report.imported import Imported, to_run_parts, written_by
-from tgi_bench.report.imported_table import table_plan
-from tgi_bench.report.published import parse
-from tgi_bench.report.table_page import imported_documents
 
 _MOST_BYTES = 1 << 24
 _LINE = re.compile(r"line (\d+): (.*)", re.DOTALL)

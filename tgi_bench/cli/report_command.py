@@ -10,7 +10,9 @@ from tgi_bench.analysis.run import Run
 from tgi_bench.cli.echo import echo
 from tgi_bench.cli.run_view import load, write_documents
 from tgi_bench.errors import InputError
-from tgi_bench.report.bigcode_layout import bigcode_layout
+from tgi_bench.published.bigcode_layout import bigcode_layout
+from tgi_bench.published.h2ogpt_layout import h2ogpt_layout
+from tgi_bench.published.page import entries_csv, imported_documents, rst_tables
 from tgi_bench.report.documents import (
     as_csv,
     estimates_csv,
@@ -19,10 +21,8 @@ from tgi_bench.report.documents import (
     slos_csv,
     tasks_csv,
 )
-from tgi_bench.report.h2ogpt_layout import h2ogpt_layout
 from tgi_bench.report.json_document import as_json
 from tgi_bench.report.markdown_page import page
-from tgi_bench.report.table_page import entries_csv, imported_documents, rst_tables
 
 _ESTIMATES = "estimates.csv"
 _SLOS = "slos.csv"
@@ -78,7 +78,7 @@ def _layout(runs: Sequence[Run], options: ReportOptions) -> dict[str, str]:
 
 
 def _beside(path: Path, form: str, beside: Path) -> dict[str, str]:
-    from tgi_bench.report.side_by_side import FILE_NAME, side_by_side
+    from tgi_bench.published.beside import FILE_NAME, side_by_side
 
     if form != "md":
         raise InputError(f"--beside makes a page of Markdown; --format {form} is not one")

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from tgi_bench.analysis.load_run import LoadSummary
-from tgi_bench.analysis.published_verdict import judge_entries
 from tgi_bench.analysis.rules import Verdict
 from tgi_bench.analysis.run import DeploymentRecord, Origin, Run, TrialSummary
 from tgi_bench.analysis.summary import summarise, summarise_published
@@ -22,6 +21,7 @@ from tgi_bench.inert import all_on_one_line, on_one_line
 from tgi_bench.load_observation import RequestObservation
 from tgi_bench.observation import TrialEnd
 from tgi_bench.plan.plan import BatchTrial
+from tgi_bench.published.verdict import judge_entries
 from tgi_bench.record.store import RunHeader, RunStore
 from tgi_bench.report.source import COMMAND
 

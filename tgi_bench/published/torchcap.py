@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from tgi_bench.analysis.run import TableLayout
 from tgi_bench.errors import TableError
 from tgi_bench.observation import FigureKind, PublishedEntry, PublishedMetric, PublishedValue
-from tgi_bench.report.import_grid import Grid, GridRow, Sentence, items, refuse_likeness, refused
-from tgi_bench.report.import_torchcap_facts import doubts, facts
-from tgi_bench.report.import_torchcap_slips import Pair, Slips, Workload, corrected
-from tgi_bench.report.imported_table import OK, ImportedTable
+from tgi_bench.published.imported_table import OK, ImportedTable
+from tgi_bench.published.reading import Grid, GridRow, Sentence, items, refuse_likeness, refused
+from tgi_bench.published.torchcap_facts import doubts, facts
+from tgi_bench.published.torchcap_slips import Pair, Slips, Workload, corrected
 from tgi_bench.report.torchcap_layout import ERROR_SENTENCE, FIRST_HEADERS, relative_error
 from tgi_bench.report.words import UNDEFINED
 

@@ -8,12 +8,12 @@ from tgi_bench.analysis.accelerator_of import published_row
 from tgi_bench.analysis.run import Run, TableLayout, layout_of
 from tgi_bench.errors import RunFileError
 from tgi_bench.observation import PublishedEntry, PublishedMetric, PublishedValue
+from tgi_bench.published.table_layouts import WHO_ESTIMATED, comparisons, input_size, tables
 from tgi_bench.report.documents import documents
 from tgi_bench.report.estimated_section import section as estimated
 from tgi_bench.report.index import reproduce
 from tgi_bench.report.markdown_page import page
 from tgi_bench.report.table import Table, csv_text, markdown
-from tgi_bench.report.table_layouts import WHO_ESTIMATED, comparisons, input_size, tables
 from tgi_bench.report.torchcap_layout import comparison_rst
 from tgi_bench.report.verdict import environment, verdict
 from tgi_bench.report.words import UNDEFINED, origin_line

@@ -20,8 +20,8 @@ from tgi_bench.observation import (
     PublishedValue,
     TrialEnd,
 )
-from tgi_bench.report.import_grid import Grid, GridRow, Sentence, items, refuse_likeness, refused
-from tgi_bench.report.imported_table import OK, ImportedTable, out_of_memory, uncorrected
+from tgi_bench.published.imported_table import OK, ImportedTable, out_of_memory, uncorrected
+from tgi_bench.published.reading import Grid, GridRow, Sentence, items, refuse_likeness, refused
 
 NEW_TOKENS = 100
 CYCLES = 5

@@ -18,9 +18,9 @@ from tgi_bench.analysis.run import Origin, Run, StepFigures, TrialSummary
 from tgi_bench.errors import TableError
 from tgi_bench.observation import Outcome
 from tgi_bench.plan.plan import ArgumentValue, LauncherKind
+from tgi_bench.published.tgi import PublishedBlock, parse
+from tgi_bench.published.tgi_run import to_run_parts, value_of
 from tgi_bench.report.documents import documents
-from tgi_bench.report.imported import to_run_parts, value_of
-from tgi_bench.report.published import PublishedBlock, parse
 
 TEXT = PUBLISHED.read_text(encoding="utf-8")
 HEAD = "| Step | Batch Size | Average | Lowest | Highest | p50 | p90 | p99 |\n|-|-|-|-|-|-|-|-|\n"

@@ -13,21 +13,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.published.tables import APRIL_10, APRIL_13, NAMES, run_of, table_of, text_of
 from tests.report.example import PUBLISHED, published_run
-from tests.report.imported_tables import APRIL_10, APRIL_13, NAMES, run_of, table_of, text_of
 from tgi_bench.analysis.accelerator_of import published_row
 from tgi_bench.analysis.run import Run, TableLayout
 from tgi_bench.errors import InputError, RunFileError, TableError
 from tgi_bench.estimate.tables import accelerator_names, model_names
 from tgi_bench.observation import Outcome, PublishedEntry
+from tgi_bench.published.import_any import read_table
+from tgi_bench.published.imported_table import table_plan
+from tgi_bench.published.page import entries_csv, imported_documents, rst_tables
+from tgi_bench.published.tgi import parse
+from tgi_bench.published.tgi_notes import tgi_notes
+from tgi_bench.published.tgi_run import to_run_parts
 from tgi_bench.report.documents import documents, rst_page
-from tgi_bench.report.import_any import read_table
-from tgi_bench.report.import_tgi_notes import tgi_notes
-from tgi_bench.report.imported import to_run_parts
-from tgi_bench.report.imported_table import table_plan
 from tgi_bench.report.json_document import as_json
-from tgi_bench.report.published import parse
-from tgi_bench.report.table_page import entries_csv, imported_documents, rst_tables
 
 Golden = Callable[[str, str], None]
 

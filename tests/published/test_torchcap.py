@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.report.imported_tables import APRIL_10, APRIL_13, table_of, text_of
+from tests.published.tables import APRIL_10, APRIL_13, table_of, text_of
 from tgi_bench.errors import TableError
 from tgi_bench.observation import FigureKind, PublishedEntry, PublishedMetric, PublishedValue
-from tgi_bench.report.import_any import read_table
-from tgi_bench.report.table_layouts import comparisons
+from tgi_bench.published.import_any import read_table
+from tgi_bench.published.table_layouts import comparisons
 from tgi_bench.report.torchcap_layout import (
     ERROR_SENTENCE,
     Comparison,

@@ -13,10 +13,10 @@ from dataclasses import replace
 from tgi_bench.analysis.run import Run
 from tgi_bench.observation import Outcome, PublishedEntry, PublishedMetric
 from tgi_bench.plan.task_trial import GenerateTask
-from tgi_bench.report import import_bigcode as b
+from tgi_bench.published import bigcode as b
+from tgi_bench.published.direct import generate_entries, one_of, require_direct
 from tgi_bench.report.markdown_page import begins_line
 from tgi_bench.report.table import Table, markdown
-from tgi_bench.report.task_entries import generate_entries, one_of, require_direct
 from tgi_bench.report.task_words import task_asked, verdict_lines
 from tgi_bench.report.words import UNDEFINED
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tgi_bench.analysis.published_verdict import judge_entries
 from tgi_bench.analysis.run import Origin, Run
-from tgi_bench.report.import_any import read_table
-from tgi_bench.report.imported_table import ImportedTable, table_plan
+from tgi_bench.published.import_any import read_table
+from tgi_bench.published.imported_table import ImportedTable, table_plan
+from tgi_bench.published.verdict import judge_entries
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 APRIL_10 = "torchcap_2025-04-10.rst"

@@ -12,9 +12,9 @@ from dataclasses import replace
 from tgi_bench.analysis.run import Run
 from tgi_bench.observation import Outcome, PublishedEntry, PublishedMetric
 from tgi_bench.plan.task_trial import GenerateTask, TaskTrial
-from tgi_bench.report import import_h2ogpt as h
+from tgi_bench.published import h2ogpt as h
+from tgi_bench.published.direct import one_of, require_direct, summary_entries
 from tgi_bench.report.table import Table, markdown
-from tgi_bench.report.task_entries import one_of, require_direct, summary_entries
 from tgi_bench.report.task_words import task_asked, verdict_lines
 from tgi_bench.report.words import UNDEFINED
 

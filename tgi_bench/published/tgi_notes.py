@@ -9,8 +9,8 @@ from hashlib import sha256
 from tgi_bench.analysis.run import CORRECTED, DOUBTFUL
 from tgi_bench.observation import Outcome, PublishedFigures
 from tgi_bench.plan.plan import Plan
-from tgi_bench.report.imported import Imported, value_of
-from tgi_bench.report.published import PublishedReport
+from tgi_bench.published.tgi import PublishedReport
+from tgi_bench.published.tgi_run import Imported, value_of
 
 Rows = tuple[tuple[str, str], ...]
 

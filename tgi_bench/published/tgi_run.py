@@ -27,8 +27,8 @@ from tgi_bench.plan.plan import (
     Sampling,
     Timeouts,
 )
-from tgi_bench.report.imported_table import experiment_name
-from tgi_bench.report.published import (
+from tgi_bench.published.imported_table import experiment_name
+from tgi_bench.published.tgi import (
     NO_RUNS,
     Cell,
     PublishedBlock,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tgi_bench.analysis.run import CORRECTED, DOUBTFUL, LAYOUT, TableLayout
 from tgi_bench.observation import PublishedEntry, PublishedMetric
-from tgi_bench.report.import_torchcap_slips import Slips
+from tgi_bench.published.torchcap_slips import Slips
 
 Facts = tuple[tuple[str, str], ...]
 

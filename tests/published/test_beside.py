@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from tests.published.tables import run_of, text_of
 from tests.report.example import simulated_run
-from tests.report.imported_tables import run_of, text_of
 from tests.report.test_estimated_section import tgi_run
 from tgi_bench.errors import InputError
-from tgi_bench.report.side_by_side import side_by_side, word_of
+from tgi_bench.published.beside import side_by_side, word_of
 
 Golden = Callable[[str, str], None]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from tgi_bench.report import import_bigcode, import_h2ogpt, import_torchcap
-from tgi_bench.report.import_grid import items, refused
-from tgi_bench.report.imported_table import ImportedTable
+from tgi_bench.published import bigcode, h2ogpt, torchcap
+from tgi_bench.published.imported_table import ImportedTable
+from tgi_bench.published.reading import items, refused
 
 _OF_STEPS = re.compile(r"^#+ Tensor Parallel \(TP\) - \d+ GPU", re.MULTILINE | re.ASCII)
 
@@ -20,9 +20,9 @@ def read_table(text: str) -> ImportedTable | None:
         return None
     found = tuple(items(text))
     readers = {
-        "h2oGPT": import_h2ogpt,
-        "bigcode-inference-benchmark": import_bigcode,
-        "TorchCAP": import_torchcap,
+        "h2oGPT": h2ogpt,
+        "bigcode-inference-benchmark": bigcode,
+        "TorchCAP": torchcap,
     }
     names = [name for name, reader in readers.items() if reader.holds(found)]
     if len(names) > 1:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from tgi_bench.analysis.run import TableLayout
 from tgi_bench.observation import FigureKind, Outcome, PublishedEntry, PublishedMetric
-from tgi_bench.report import import_bigcode, import_h2ogpt
-from tgi_bench.report.bigcode_layout import bigcode_page
-from tgi_bench.report.h2ogpt_layout import h2ogpt_page
+from tgi_bench.published import bigcode, h2ogpt
+from tgi_bench.published.bigcode_layout import bigcode_page
+from tgi_bench.published.h2ogpt_layout import h2ogpt_page
 from tgi_bench.report.markdown_page import begins_line
 from tgi_bench.report.table import Table, markdown
 from tgi_bench.report.torchcap_layout import Comparison, Figures, comparison_markdown
@@ -49,7 +49,7 @@ def h2ogpt_tables(entries: Entries) -> str:
         parts.append(f"### Model: {model}\n")
         for devices, group in by_devices.items():
             rows = tuple(_h2ogpt_row(entry) for entry in group)
-            table = markdown(Table(import_h2ogpt.HEADERS, rows, frozenset({0, 2, 3})))
+            table = markdown(Table(h2ogpt.HEADERS, rows, frozenset({0, 2, 3})))
             parts.append(f"### Number of GPUs: {devices}\n\n{table}")
     return "\n".join(parts)
 
@@ -58,7 +58,7 @@ def _h2ogpt_row(entry: PublishedEntry) -> tuple[str, ...]:
     metrics = (PublishedMetric.SUMMARIZE_S, PublishedMetric.QUARTER_CHARACTERS_PER_S)
     figures = (entry.value(metric) for metric in metrics)
     return (
-        import_h2ogpt.BITS.get(entry.quantize, UNDEFINED),
+        h2ogpt.BITS.get(entry.quantize, UNDEFINED),
         f"{entry.devices} x {entry.accelerator}",
         *(cell_word(entry.end) if value is None else _exact(value, 0) for value in figures),
     )
@@ -69,7 +69,7 @@ def bigcode_tables(entries: Entries) -> str:
     columns = list(dict.fromkeys(_column(entry) for entry in entries))
     sizes = list(dict.fromkeys(entry.batch_size for entry in entries))
     by_place = {(entry.batch_size, _column(entry)): entry for entry in entries}
-    new_tokens = import_bigcode.NEW_TOKENS
+    new_tokens = bigcode.NEW_TOKENS
 
     def table(seconds: bool) -> str:
         rows = tuple(
@@ -80,7 +80,7 @@ def bigcode_tables(entries: Entries) -> str:
             for size in sizes
         )
         return markdown(
-            Table((import_bigcode.FIRST_HEADER, *columns), rows, frozenset(range(len(columns) + 1)))
+            Table((bigcode.FIRST_HEADER, *columns), rows, frozenset(range(len(columns) + 1)))
         )
 
     return (
@@ -88,15 +88,15 @@ def bigcode_tables(entries: Entries) -> str:
         f"{begins_line(entries[0].model)}, randomly initialised\\\n"
         "transformers, without accelerate\\\n"
         f"{begins_line(entries[0].accelerator)}\n\n"
-        f"{import_bigcode.RATE_CAPTION}{import_bigcode.OUR_CAPTION}\n\n"
+        f"{bigcode.RATE_CAPTION}{bigcode.OUR_CAPTION}\n\n"
         f"{table(False)}\n"
-        f"{import_bigcode.TIME_CAPTION} (one generate of {new_tokens} new tokens a sequence)\n\n"
+        f"{bigcode.TIME_CAPTION} (one generate of {new_tokens} new tokens a sequence)\n\n"
         f"{table(True)}"
     )
 
 
 def _column(entry: PublishedEntry) -> str:
-    known = {weights: header for header, weights in import_bigcode.WEIGHTS.items()}
+    known = {weights: header for header, weights in bigcode.WEIGHTS.items()}
     other = " ".join(filter(None, (entry.dtype, entry.quantize))) or UNDEFINED
     return known.get((entry.dtype, entry.quantize), other)
 

@@ -1,9 +1,7 @@
 """Reads the tables of bigcode-inference-benchmark's README: one model, one device, batch sizes.
 
 Two tables with a row for each batch size and a column for each dtype: tokens/s and ms/token in
-one cell, then seconds. What the README leaves out is of public repository
-bigcode-project/bigcode-inference-benchmark, its README, Makefile and src/ at commit d04dc14
-(2022-12-04).
+one cell, then seconds. What the README leaves out stands in facts.yaml.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tgi_bench.analysis.run import CORRECTED, DOUBTFUL, LAYOUT, TableLayout
+from tgi_bench.analysis.run import LAYOUT, TableLayout
 from tgi_bench.observation import (
     FigureKind,
     PublishedEntry,
@@ -20,6 +18,7 @@ from tgi_bench.observation import (
     PublishedValue,
     TrialEnd,
 )
+from tgi_bench.published.facts import known
 from tgi_bench.published.imported_table import OK, ImportedTable, out_of_memory, uncorrected
 from tgi_bench.published.reading import Grid, GridRow, Sentence, items, refuse_likeness, refused
 
@@ -60,59 +59,6 @@ _HALF = 0.5000001
 _COARSE = 0.01
 """Half of a last digit, over its figure, above which the figure is in doubt."""
 
-_FACTS = (
-    ("Tables written by", "bigcode-inference-benchmark, by hand from its printed figures"),
-    (
-        "Workload",
-        f"generate with {NEW_TOKENS} new tokens, greedy, 1 warm-up and the mean of {CYCLES} calls; "
-        "time.time() around them, tokenizing and decoding of text included",
-    ),
-    (
-        CORRECTED + "model",
-        "the README's BLOOM is not BLOOM-176B: randomly initialised weights in BLOOM's "
-        "architecture, 24 layers, hidden size 2048, 16 heads, 1,311,535,104 parameters",
-    ),
-    (
-        CORRECTED + "backend",
-        "HF-accelerate is a label: the code makes the model from its configuration on one "
-        "device, without accelerate and without a checkpoint",
-    ),
-    (
-        CORRECTED + "msec/token",
-        "time / (batch size x new tokens), spread over the batch: no step's latency, which is "
-        "batch size times as long",
-    ),
-    (
-        DOUBTFUL + "msec/token",
-        "two decimals are up to 4% of the figure at large batch sizes: use tokens/sec",
-    ),
-    (
-        DOUBTFUL + "prompt tokens",
-        "about 7 below batch size 7 and 9 from there on: counted by hand, no tokenizer was run",
-    ),
-    (
-        DOUBTFUL + "new tokens",
-        "an early end of a sequence is not guarded against, and padding counts as new tokens; "
-        "every figure is consistent with exactly 100",
-    ),
-    (
-        DOUBTFUL + "accelerator",
-        "A100 80GB is the SXM or the PCIe module: which one is not said, SXM is taken",
-    ),
-    (
-        DOUBTFUL + "host",
-        "the authors' later figures, of another system with the same kind of device, are 1.72 "
-        "times as high at batch size 1 and 1.11 times at float32 and batch size 896",
-    ),
-    (DOUBTFUL + "fp32", "whether the device computed in TF32 is not recorded"),
-    (
-        DOUBTFUL + "int8",
-        "the column is empty: at that commit the code does not support it for a model without "
-        "a checkpoint",
-    ),
-    (DOUBTFUL + "oom", "typed by a person after a crash; larger batch sizes are not all listed"),
-)
-
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -140,12 +86,12 @@ class Column:
 
 def column_of(entry: PublishedEntry) -> Column:
     """The column that an entry stands in."""
-    known = {weights: header for header, weights in WEIGHTS.items()}
+    headers = {weights: header for header, weights in WEIGHTS.items()}
     place = entry.accelerator
     if entry.devices > 1:
         place = f"{entry.devices} x {place}, {entry.parallelism}"
     number = entry.entry_id.rpartition("#")[2] if "#" in entry.entry_id else "1"
-    return Column(known[entry.dtype, entry.quantize], place, int(number))
+    return Column(headers[entry.dtype, entry.quantize], place, int(number))
 
 
 def workload_line(entry: PublishedEntry) -> str:
@@ -191,7 +137,8 @@ def read(text: str) -> ImportedTable:
     entries = tuple(_entry(cell, work) for cell in _cells(rates, times, accelerator))
     if not any(entry.values for entry in entries):
         raise refused(rates.line, "expected a figure such as `45.31 \\| 22.07` in this table")
-    facts = uncorrected(_FACTS) if RATE_CAPTION + OUR_CAPTION in text else _FACTS
+    said = known("bigcode").facts(new_tokens=NEW_TOKENS, runs=CYCLES)
+    facts = uncorrected(said) if RATE_CAPTION + OUR_CAPTION in text else said
     if work is not None:
         facts = (("Tables written by", "tgi-bench"), ("Workload", workload_line(entries[0])))
     return ImportedTable(
@@ -229,8 +176,8 @@ def _parts(text: str) -> tuple[Grid, Grid, str]:
         elif not _is_ours(item):
             refuse_likeness(item, (FIRST_HEADER, *WEIGHTS))
         else:
-            known = rates if caption == RATE_CAPTION else times
-            if caption == "" or known is not None:
+            before_it = rates if caption == RATE_CAPTION else times
+            if caption == "" or before_it is not None:
                 expected = f"`{RATE_CAPTION}` or `{TIME_CAPTION}` above one table each"
                 raise refused(item.line, f"expected {expected}")
             if caption == RATE_CAPTION:
@@ -249,8 +196,8 @@ def _cells(rates: Grid, times: Grid, accelerator: str) -> Iterable[_Cell]:
     """Each batch size and dtype; both tables have the same ones."""
     columns = rates.headers[0].cells[1:]
     several = accelerator == SEVERAL_DEVICES
-    known = [_column(text, None if several else accelerator) for text in columns]
-    for text, column in zip(columns, known, strict=True):
+    found = [_column(text, None if several else accelerator) for text in columns]
+    for text, column in zip(columns, found, strict=True):
         if column is None or columns.count(text) > 1:
             raise refused(rates.line, f"expected columns of {', '.join(WEIGHTS)}, found `{text}`")
     if times.headers[0].cells[1:] != columns:
@@ -258,7 +205,7 @@ def _cells(rates: Grid, times: Grid, accelerator: str) -> Iterable[_Cell]:
     sizes = [_size(row) for row in rates.rows]
     if [_size(row) for row in times.rows] != sizes or len(set(sizes)) != len(sizes):
         raise refused(times.line, "expected each batch size once, and the same in both tables")
-    for place, column in enumerate(known, 1):
+    for place, column in enumerate(found, 1):
         for row, time_row in zip(rates.rows, times.rows, strict=True):
             if column is not None:
                 cells = (row.cells[place], time_row.cells[place])
@@ -349,7 +296,7 @@ def _value(
     value, reason = float(printed), ""
     last_digit = 10.0 ** -len(printed.partition(".")[2])
     if expected is not None and abs(value - expected) > _HALF * last_digit + 2e-4 * expected:
-        reason = f"not what tokens/sec gives with {new_tokens} new tokens: {expected:.4g}"
+        reason = known("bigcode").reason("other", new_tokens=new_tokens, expected=f"{expected:.4g}")
     elif last_digit / 2 > _COARSE * value:
-        reason = f"its last digit is more than {2 * _COARSE:.0%} of it: use tokens/sec"
+        reason = known("bigcode").reason("coarse", share=f"{2 * _COARSE:.0%}")
     return PublishedValue(metric, FigureKind.MEASURED, value, printed, reason)

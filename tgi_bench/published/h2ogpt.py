@@ -1,7 +1,6 @@
 """Reads h2oGPT's perf.md: a document's summary and a poem, by bits and GPUs.
 
-What the page leaves out is of public repository h2oai/h2ogpt at commit 36df73a4 (2023-08-18):
-perf.md, perf.json and tests/test_perf_benchmarks.py.
+What the page leaves out stands in facts.yaml.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tgi_bench.analysis.run import CORRECTED, DOUBTFUL, LAYOUT, TableLayout
+from tgi_bench.analysis.run import LAYOUT, TableLayout
 from tgi_bench.errors import TableError
 from tgi_bench.observation import (
     FigureKind,
@@ -20,6 +19,7 @@ from tgi_bench.observation import (
     PublishedValue,
     TrialEnd,
 )
+from tgi_bench.published.facts import known
 from tgi_bench.published.imported_table import OK, ImportedTable, out_of_memory, uncorrected
 from tgi_bench.published.reading import Grid, GridRow, Sentence, items, refuse_likeness, refused
 
@@ -37,13 +37,8 @@ GENERATION_LINE = "Generation: "
 OOM = "OOM"
 SPEED_AS_PRINTED = "generation speed [tokens/sec]"
 RUNS = 3
-_SLIP = "characters of the last answer / 4 / the mean wall time of 3 calls: no tokens were counted"
-_WEIGHTS: dict[str, tuple[str | None, tuple[str, ...]]] = {
-    "16": (None, ()),
-    "8": ("bitsandbytes", ()),
-    "4": ("bitsandbytes-fp4", ("whether its 4 bits are fp4 or nf4 is not stated",)),
-}
-BITS = {quantize: bits for bits, (quantize, _) in _WEIGHTS.items()}
+_WEIGHTS = {"16": None, "8": "bitsandbytes", "4": "bitsandbytes-fp4"}
+BITS = {quantize: bits for bits, quantize in _WEIGHTS.items()}
 """By quantize."""
 _OWN_WEIGHTS: dict[str, tuple[int, str | None, str | None]] = {
     "float32": (32, "float32", None),
@@ -71,31 +66,6 @@ _CALL = re.compile(
     rf"{GENERATION_LINE}([1-9]\d{{0,8}}) prompt tokens, ([1-9]\d{{0,8}}) new tokens", re.ASCII
 )
 _NOT_MEASURED = "-"
-
-_FACTS = (
-    ("Tables written by", "h2oGPT's tests/test_perf_benchmarks.py"),
-    (
-        "Workload",
-        "batch size 1 through gradio, no warm-up, the mean of 3 calls: summary of one PDF by "
-        "several generate calls (langchain included), and a poem; transformers 4.30.2, "
-        "bitsandbytes 0.41.1, CUDA 11.7 (11.8 with A100)",
-    ),
-    (CORRECTED + "generation speed", f"printed as tokens/sec; {_SLIP}"),
-    (
-        DOUBTFUL + "lengths",
-        "the numbers of prompt and new tokens are not recorded, and answers differ in length "
-        "by bits, at 8 bits by GPU too: seconds of different rows are of different work",
-    ),
-    (
-        DOUBTFUL + "host",
-        "an A100 is slower than an RTX 4090 at all bits, so the host's work bounds these rows "
-        "(inferred); what hosts there were is not recorded",
-    ),
-    (
-        DOUBTFUL + "noise",
-        "the same devices a few hours apart differ by 2.3% in the mean and by 6.8% at most",
-    ),
-)
 
 
 @dataclass(slots=True)
@@ -126,7 +96,8 @@ def read(text: str) -> ImportedTable:
         elif _is_ours(item):
             if item.headers[0].cells[3:] not in ((HEADERS[3],), (SPEED_AS_PRINTED,)):
                 raise refused(item.line, f"expected the columns {' | '.join(HEADERS)}")
-            slip = _SLIP if item.headers[0].cells[3] == SPEED_AS_PRINTED else ""
+            printed = item.headers[0].cells[3] == SPEED_AS_PRINTED
+            slip = known("h2ogpt").reason("quarter_characters") if printed else ""
             own = own and not slip
             entries.extend(_entry(row, place, slip) for row in item.rows)
         else:
@@ -143,9 +114,11 @@ def read(text: str) -> ImportedTable:
     if measured:
         written = ((LAYOUT, TableLayout.H2OGPT.value), ("Tables written by", "tgi-bench"))
         return ImportedTable(TableLayout.H2OGPT, named, (*written, *_work(text)))
-    facts = uncorrected(_FACTS) if own else _FACTS
+    facts = known("h2ogpt").facts(**_found(named))
     layout = (LAYOUT, TableLayout.H2OGPT.value)
-    return ImportedTable(TableLayout.H2OGPT, named, (layout, *facts, *_of_rows(named)))
+    return ImportedTable(
+        TableLayout.H2OGPT, named, (layout, *(uncorrected(facts) if own else facts))
+    )
 
 
 def _work(text: str) -> tuple[tuple[str, str], ...]:
@@ -180,7 +153,6 @@ def _entry(row: GridRow, place: _Place, slip: str) -> PublishedEntry:
         raise refused(row.line, "expected `### Model: NAME` and `### Number of GPUs: N` above")
     if found is None or int(found[1]) != place.devices:
         raise refused(row.line, f"expected `{place.devices} x` and a GPU's name, found `{gpus}`")
-    quantize, doubts = _WEIGHTS[bits]
     values = tuple(
         value
         for value in (
@@ -196,14 +168,14 @@ def _entry(row: GridRow, place: _Place, slip: str) -> PublishedEntry:
         devices=place.devices,
         parallelism="" if place.devices == 1 else _NAIVE,
         dtype="float16",
-        quantize=quantize,
+        quantize=_WEIGHTS[bits],
         batch_size=1,
         prompt_tokens=None,
         new_tokens=None,
         runs=RUNS,
         end=_end(len(values)),
         values=values,
-        doubts=doubts,
+        doubts=(known("h2ogpt").reason("four_bits"),) if bits == "4" else (),
     )
 
 
@@ -313,14 +285,11 @@ def numbered(entries: Sequence[PublishedEntry]) -> tuple[PublishedEntry, ...]:
     return tuple(found)
 
 
-def _of_rows(entries: Sequence[PublishedEntry]) -> tuple[tuple[str, str], ...]:
-    """Doubts that only some pages have."""
-    rows = []
+def _found(entries: Sequence[PublishedEntry]) -> dict[str, str]:
+    """What only some pages have."""
+    found = {}
     if missing := sum(len(entry.values) < 2 for entry in entries):
-        count = f"{missing} of {len(entries)} rows"
-        text = f"any missing figure is printed as OOM, whatever the reason: {count}"
-        rows.append((DOUBTFUL + "OOM", text))
+        found["missing"] = f"{missing} of {len(entries)}"
     if twice := sum(entry.entry_id.endswith("#2") for entry in entries):
-        text = f"{twice} configurations stand twice: two runs each, both kept"
-        rows.append((DOUBTFUL + "repeated rows", text))
-    return tuple(rows)
+        found["twice"] = str(twice)
+    return found

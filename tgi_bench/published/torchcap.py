@@ -1,21 +1,20 @@
 """Reads TorchCAP's benchmark tables, as published or in our own layout, Markdown or reST.
 
-What the tables leave out is of public repositories AISysSim/aisyssim.github.io (benchmark.rst at
-715a8bc, 2025-04-10, and bd73495, 2025-04-13) and TorchCAP/TorchCAP (examples/huggingface).
+What the tables leave out stands in facts.yaml.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from tgi_bench.analysis.run import TableLayout
+from tgi_bench.analysis.run import LAYOUT, TableLayout
 from tgi_bench.errors import TableError
 from tgi_bench.observation import FigureKind, PublishedEntry, PublishedMetric, PublishedValue
+from tgi_bench.published.facts import Facts, known
 from tgi_bench.published.imported_table import OK, ImportedTable
 from tgi_bench.published.reading import Grid, GridRow, Sentence, items, refuse_likeness, refused
-from tgi_bench.published.torchcap_facts import doubts, facts
 from tgi_bench.published.torchcap_slips import Pair, Slips, Workload, corrected
 from tgi_bench.report.torchcap_layout import ERROR_SENTENCE, FIRST_HEADERS, relative_error
 from tgi_bench.report.words import UNDEFINED
@@ -77,7 +76,7 @@ class _Reader:
     columns: list[_Column]
     size: tuple[int, int] | None = None
     own: bool = False
-    renamed: bool = False
+    slips: Slips = field(default_factory=dict)
 
 
 def holds(found: Sequence[Grid | Sentence]) -> bool:
@@ -103,25 +102,23 @@ def read(text: str) -> ImportedTable:
     batch_size, prompt_tokens = reader.size or (BATCH_SIZE, PROMPT_TOKENS)
     if not 1 <= batch_size * prompt_tokens <= 10**9:
         raise TableError("line 1: expected an Input Sequence Size above 0")
-    slips = Slips()
     if reader.own:
         _check_errors(reader.rows)
-        slips.own = True
     else:
         pairs = [
             (Workload(r.model, r.accelerator, r.devices, batch_size * prompt_tokens), r.pairs)
             for r in reader.rows
         ]
-        fixed = corrected(pairs, slips)
+        fixed = corrected(pairs, reader.slips)
         reader.rows = [
             _Row(r.model, r.accelerator, r.devices, r.line, p)
             for r, p in zip(reader.rows, fixed, strict=True)
         ]
-    slips.renamed, slips.size_not_said = reader.renamed, reader.size is None
-    slips.gigabytes = any(column.unit == "GB" for column in reader.columns)
+    if any(column.unit == "GB" for column in reader.columns):
+        reader.slips["gigabytes"] = []
     entries = tuple(_entry(row, (batch_size, prompt_tokens)) for row in reader.rows)
     _refuse_twins(reader.rows, entries)
-    return ImportedTable(TableLayout.TORCHCAP, entries, facts(slips, entries))
+    return ImportedTable(TableLayout.TORCHCAP, entries, _facts(reader, entries))
 
 
 def _is_ours(item: Grid | Sentence) -> bool:
@@ -136,7 +133,7 @@ def _table(grid: Grid, reader: _Reader) -> None:
         if not model or not row.cells[1]:
             raise refused(row.line, "expected a model and a device in this row")
         if model.startswith(_SLIP_NAME[0]):
-            model, reader.renamed = model.replace(*_SLIP_NAME), True
+            model, reader.slips["renamed"] = model.replace(*_SLIP_NAME), []
         found = _DEVICES.fullmatch(row.cells[1])
         accelerator, devices = (found[1], int(found[2])) if found else (row.cells[1], 1)
         pairs = tuple(
@@ -259,8 +256,36 @@ def _entry(row: _Row, size: tuple[int, int]) -> PublishedEntry:
         runs=1,
         end=OK if values else None,
         values=values,
-        doubts=doubts(row.model, row.devices),
+        doubts=_doubts(row),
     )
+
+
+def _doubts(row: _Row) -> tuple[str, ...]:
+    """Whether its stated degree is the one it ran with."""
+    if row.devices <= 2 or not row.model.startswith(_SLIP_NAME[1]):
+        return ()
+    return (known("torchcap").reason("two_devices", devices=row.devices),)
+
+
+def _facts(reader: _Reader, entries: Sequence[PublishedEntry]) -> Facts:
+    """Every slip that was found, then what is in doubt."""
+    metrics = {value.metric for entry in entries for value in entry.values}
+    found = {name: ", ".join(dict.fromkeys(rows)) for name, rows in reader.slips.items()}
+    if PublishedMetric.ENERGY_J_PER_TOKEN in metrics:
+        found["energy"] = ""
+    if reader.size is None:
+        found["size_not_said"] = ""
+    if any(entry.devices > 1 and entry.values for entry in entries):
+        found["several_devices"] = ""
+    size = f"{entries[0].batch_size} x {entries[0].prompt_tokens}"
+    said = known("torchcap").facts(size=size, **found)
+    if reader.own:
+        said = tuple(
+            (name, text.replace("TorchCAP, by hand", "TorchCAP's tables, laid out by tgi-bench"))
+            for name, text in said
+            if name != "Corrected: error"
+        )
+    return ((LAYOUT, TableLayout.TORCHCAP.value), *said)
 
 
 def _refuse_twins(rows: Sequence[_Row], entries: Sequence[PublishedEntry]) -> None:

@@ -7,19 +7,15 @@ column that Error is relative to is the estimate, whatever its header says.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from tgi_bench.errors import TableError
 from tgi_bench.observation import FigureKind, PublishedMetric
+from tgi_bench.published.facts import known
 from tgi_bench.report.torchcap_layout import ENERGY, THROUGHPUT
 
 RATED_POWER_W = {"NVIDIA RTX A5000": 230.0, "NVIDIA RTX A6000": 300.0}
 """Maximum power, NVIDIA's data sheets of the RTX A5000 and the RTX A6000."""
-
-SWAPPED = (
-    "the headers Estimated and Measured are swapped: Error is relative to the other column, and "
-    "the tool divides by its estimate"
-)
 _HALF = 0.5000001
 _HALF_CENT = 0.005
 _HALF_PERCENT_DIGIT = 0.0000501
@@ -75,25 +71,9 @@ class Workload:
         return f"{self.model} on {self.accelerator}{devices}"
 
 
-@dataclass(slots=True)
-class Slips:
-    """Which slips a page has.
-
-    wrong_power: rows. mistyped: quantity and row of each figure that was mended. contradicted:
-    of each that does not fit its Error and was left.
-    """
-
-    own: bool = False
-    swapped: bool = False
-    renamed: bool = False
-    gigabytes: bool = False
-    size_not_said: bool = False
-    time_per_token: bool = False
-    one_device_energy: bool = False
-    wrong_power: list[str] = field(default_factory=list)
-    mistyped: list[str] = field(default_factory=list)
-    contradicted: list[str] = field(default_factory=list)
-
+Slips = dict[str, list[str]]
+"""The slips that a page has, by their word in facts.yaml, with the rows that have them where these
+are named there: of a rated power by row, else by quantity and row."""
 
 Rows = Sequence[tuple[Workload, tuple[Pair, ...]]]
 _TwinKey = tuple[str, int, float | None, float | None]
@@ -155,8 +135,9 @@ def _ordered(pair: Pair, estimate: int, slips: Slips) -> Pair:
     """With the estimate's column called so."""
     if pair.kinds[estimate] is FigureKind.ESTIMATED:
         return pair
-    slips.swapped = True
-    return replace(pair, kinds=(pair.kinds[1], pair.kinds[0]), reasons=(SWAPPED, SWAPPED))
+    slips.setdefault("swapped", [])
+    swapped = known("torchcap").reason("swapped")
+    return replace(pair, kinds=(pair.kinds[1], pair.kinds[0]), reasons=(swapped, swapped))
 
 
 def _twins(rows: Rows) -> dict[_TwinKey, tuple[str, float | None]]:
@@ -194,12 +175,12 @@ def _retyped(
     what = f"{direct[pair.metric]} of {work.name}"
     twin = twins.get(_twin_key(pair, work)) if pair.metric is PublishedMetric.MEMORY_GIB else None
     if twin is not None:
-        slips.mistyped.append(what)
+        slips.setdefault("mistyped", []).append(what)
         accelerator, right = twin
-        why = f"mistyped: its Error and the same model on {accelerator} say {right}"
+        why = known("torchcap").reason("mistyped", accelerator=accelerator, estimate=right)
         return _with(pair, estimate, (right, why))
-    slips.contradicted.append(what)
-    why = f"its Error {pair.error:.2%} is not that of the two figures"
+    slips.setdefault("contradicted", []).append(what)
+    why = known("torchcap").reason("contradicted", error=f"{pair.error:.2%}")
     return _with(pair, estimate, (pair.values[estimate], why))
 
 
@@ -238,10 +219,8 @@ def _rate(pair: Pair, printed: float, work: tuple[float, int], slips: Slips) -> 
     rate = tokens / (runtime_ms / 1e3)
     us_per_token = runtime_ms * 1e3 / tokens
     if abs(printed - us_per_token) <= _HALF_CENT * 1.001 + 1e-4 * us_per_token:
-        slips.time_per_token = True
-        return round(
-            rate, THROUGHPUT.decimals
-        ), "microseconds per token were printed as tokens per second"
+        slips.setdefault("time_per_token", [])
+        return round(rate, THROUGHPUT.decimals), known("torchcap").reason("time_per_token")
     if abs(printed - rate) <= 1e-3 * rate:
         return printed, ""
     raise TableError(
@@ -253,19 +232,20 @@ def _rate(pair: Pair, printed: float, work: tuple[float, int], slips: Slips) -> 
 def _energy(printed: float, runtime_ms: float, work: Workload, slips: Slips) -> tuple[float, str]:
     """Rated power x all devices x runtime / tokens; printed is one device's, in three decimals."""
     per_watt = runtime_ms / 1e3 / work.tokens
+    said = known("torchcap").reason
     power_w = RATED_POWER_W.get(work.accelerator)
     if power_w is None:
-        return printed, "not measured: a rated power x the runtime, of a power that is not known"
-    known = [w for w in (power_w, *RATED_POWER_W.values()) if _is_energy(printed, w * per_watt)]
-    if not known:
-        return printed, "not the rated power x the runtime, and not known what else"
-    reason = f"not measured: {power_w:g} W x the runtime / tokens, printed with three decimals"
-    if known[0] != power_w:
-        slips.wrong_power.append(work.name)
-        reason += f" and with {known[0]:g} W, which is another accelerator's power"
+        return printed, said("unknown_power")
+    fitting = [w for w in (power_w, *RATED_POWER_W.values()) if _is_energy(printed, w * per_watt)]
+    if not fitting:
+        return printed, said("no_power")
+    reason = said("rated_power", watts=f"{power_w:g}")
+    if fitting[0] != power_w:
+        slips.setdefault("wrong_power", []).append(work.name)
+        reason = said("other_power", rated_power=reason, other_watts=f"{fitting[0]:g}")
     if work.devices > 1:
-        slips.one_device_energy = True
-        reason += f"; one device's, here of all {work.devices}"
+        slips.setdefault("one_device_energy", [])
+        reason = said("of_all_devices", energy=reason, devices=work.devices)
     return round(power_w * per_watt * work.devices, ENERGY.decimals), reason
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.cli.command_line import CommandLine
 from tgi_bench.estimate.calibration import find, parse
+from tgi_bench.plan.plan import EmbeddedOptions, LauncherKind
+from tgi_bench.published.command import keep, read
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -17,6 +20,21 @@ def imported(tgi_bench: CommandLine, results: Path, name: str) -> Path:
     assert ended.code == 0, ended
     [run] = (results / Path(name).stem).iterdir()
     return run
+
+
+def simulated(results: Path) -> Path:
+    """As pages of simulated runs were imported once."""
+    name = "published_tgi_bloomz-7b1-mt.md"
+    found = read((GOLDEN / name).read_text(encoding="utf-8"), name)
+    servers = tuple(
+        replace(
+            deployment,
+            launcher=LauncherKind.EMBEDDED,
+            embedded=EmbeddedOptions("simulated", "A100-40GB-SXM"),
+        )
+        for deployment in found.plan.deployments
+    )
+    return keep(replace(found, plan=replace(found.plan, deployments=servers)), name, results)
 
 
 def test_the_published_table_of_torchcap(tgi_bench: CommandLine, tmp_path: Path) -> None:
@@ -50,7 +68,7 @@ def test_few_measurements_of_one_gpu_are_left_out(tgi_bench: CommandLine, tmp_pa
 
 
 def test_simulated_runs_are_refused_or_say_so(tgi_bench: CommandLine, tmp_path: Path) -> None:
-    run = imported(tgi_bench, tmp_path, "simulated_num_shard-1.md")
+    run = simulated(tmp_path)
     assert "is simulated: its times are an estimate's" in tgi_bench.refused("calibrate", run)
     file = tmp_path / "mine.yaml"
     ended = tgi_bench("calibrate", run, "--simulated-ok", "--fit", "dispatch_s", "-o", file)

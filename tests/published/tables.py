@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tgi_bench.analysis.run import Origin, Run
-from tgi_bench.published.import_any import read_table
-from tgi_bench.published.imported_table import ImportedTable, table_plan
+from tgi_bench.published.command import read_table, table_plan
+from tgi_bench.published.reading import ImportedTable
 from tgi_bench.published.verdict import judge_entries
 
 GOLDEN = Path(__file__).parents[1] / "golden"

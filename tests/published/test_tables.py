@@ -1,4 +1,4 @@
-"""All published tables: found by their content, reported without their slips, read back equal."""
+"""All published tables: found by their content, reported without their slips."""
 
 from __future__ import annotations
 
@@ -8,40 +8,29 @@ import json
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.published.tables import APRIL_10, APRIL_13, NAMES, run_of, table_of, text_of
+from tests.published.tables import APRIL_10, APRIL_13, GOLDEN, NAMES, run_of, table_of, text_of
 from tests.report.example import PUBLISHED, published_run
 from tgi_bench.analysis.accelerator_of import published_row
 from tgi_bench.analysis.run import Run, TableLayout
 from tgi_bench.errors import InputError, RunFileError, TableError
 from tgi_bench.estimate.tables import accelerator_names, model_names
-from tgi_bench.observation import Outcome, PublishedEntry
-from tgi_bench.published.import_any import read_table
-from tgi_bench.published.imported_table import table_plan
-from tgi_bench.published.page import entries_csv, imported_documents, rst_tables
+from tgi_bench.observation import Outcome
+from tgi_bench.published.command import read, read_table, table_plan
+from tgi_bench.published.page import entries_csv, imported_documents
 from tgi_bench.published.tgi import parse
 from tgi_bench.published.tgi_notes import tgi_notes
 from tgi_bench.published.tgi_run import to_run_parts
+from tgi_bench.published.torchcap import rst_tables
 from tgi_bench.report.documents import documents, rst_page
 from tgi_bench.report.json_document import as_json
 
 Golden = Callable[[str, str], None]
-
-
-def _figures(entries: tuple[PublishedEntry, ...]) -> dict[str, tuple[object, ...]]:
-    """What a round trip keeps: everything but what was printed before corrections."""
-    return {
-        e.entry_id: (
-            *((e.model, e.accelerator, e.devices, e.parallelism, e.dtype, e.quantize)),
-            *((e.batch_size, e.prompt_tokens, e.new_tokens, e.runs, e.end, e.doubts)),
-            {(v.metric, v.kind): v.value for v in e.values},
-        )
-        for e in entries
-    }
 
 
 @pytest.mark.parametrize(
@@ -73,21 +62,35 @@ def test_golden_reports_of_the_tables(name: str, golden: Golden) -> None:
 def test_golden_report_of_the_tgi_table_with_its_notes(golden: Golden) -> None:
     report = parse(PUBLISHED.read_text(encoding="utf-8"))
     notes = tgi_notes(report, *to_run_parts(report, "tgi_bloomz-7b1-mt.md"))
-    run = published_run()
-    noted = replace(run, environment=(*run.environment, *notes))
+    noted = replace(published_run(), environment=notes)
     golden("imported_tgi_report.md", documents(noted)["report.md"])
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_report_reads_back_with_equal_figures(name: str) -> None:
-    run = run_of(text_of(name), name)
-    page = imported_documents(run)["report.md"]
-    again = run_of(page, name)
-    assert _figures(again.entries) == _figures(run.entries)
-    # and a third time, byte by byte but for what the first page says of the original's slips
-    twice = run_of(imported_documents(again)["report.md"], name)
-    assert twice.entries == again.entries
-    assert twice.plan == again.plan
+OUR_PAGES = sorted(
+    [
+        *GOLDEN.glob("imported_*.*"),
+        *GOLDEN.glob("loads_*.md"),
+        *GOLDEN.glob("mixed_*.md"),
+        *GOLDEN.glob("simulated_*.md"),
+        *GOLDEN.glob("tasks_*.md"),
+        *(GOLDEN.parents[1] / "results").glob("*/*/*.md"),
+        *(GOLDEN.parents[1] / "results" / "local-cpu").glob("*.md"),
+    ]
+)
+
+
+@pytest.mark.parametrize("page", OUR_PAGES, ids=lambda page: f"{page.parent.name}/{page.name}")
+def test_a_page_of_tgi_bench_is_not_read_back(page: Path) -> None:
+    """Its figures are rounded there and whole in run.db."""
+    text = page.read_text(encoding="utf-8")
+    with pytest.raises(TableError, match="tgi-bench wrote this page of a run: its figures are in"):
+        read(text, page.name)
+
+
+@pytest.mark.parametrize("name", [*NAMES, "tgi_bloomz-7b1-mt.md"])
+def test_what_others_wrote_is_read_though_it_speaks_of_verdicts(name: str) -> None:
+    text = f"{text_of(name)}\n\nVerdict: as others found, it is **Measured** well.\n"
+    assert read(text, name) == read(text_of(name), name)
 
 
 @pytest.mark.parametrize("name", NAMES)

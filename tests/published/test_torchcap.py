@@ -7,15 +7,7 @@ import pytest
 from tests.published.tables import APRIL_10, APRIL_13, table_of, text_of
 from tgi_bench.errors import TableError
 from tgi_bench.observation import FigureKind, PublishedEntry, PublishedMetric, PublishedValue
-from tgi_bench.published.import_any import read_table
-from tgi_bench.published.table_layouts import comparisons
-from tgi_bench.report.torchcap_layout import (
-    ERROR_SENTENCE,
-    Comparison,
-    Figures,
-    comparison_markdown,
-    comparison_rst,
-)
+from tgi_bench.published.command import read_table
 
 MEASURED, ESTIMATED = FigureKind.MEASURED, FigureKind.ESTIMATED
 FORWARD, MEMORY = PublishedMetric.FORWARD_MS, PublishedMetric.MEMORY_GIB
@@ -142,17 +134,6 @@ def test_the_input_size_is_read() -> None:
     assert (entry.batch_size, entry.prompt_tokens) == (8, 512)
 
 
-@pytest.mark.parametrize("name", [APRIL_10, APRIL_13])
-@pytest.mark.parametrize("layout", [comparison_rst, comparison_markdown])
-def test_our_layouts_read_back(name: str, layout: object) -> None:
-    entries = table_of(text_of(name)).entries
-    assert callable(layout)
-    again = table_of(layout(comparisons(entries))).entries
-    assert {e.entry_id: {(v.metric, v.kind): v.value for v in e.values} for e in again} == {
-        e.entry_id: {(v.metric, v.kind): v.value for v in e.values} for e in entries
-    }
-
-
 def _as_markdown(text: str) -> str:
     """The published layout with its two header rows, as Markdown would hold it."""
     lines = []
@@ -224,12 +205,3 @@ def test_energy_of_an_unknown_accelerator_is_left_as_printed() -> None:
     odd = text_of(APRIL_13).replace("0.018", "0.118")
     value = _value(_entry(odd, f"{OPT}/{A5000} x 8"), ENERGY, MEASURED)
     assert (value.value, value.reason[:17]) == (0.118, "not the rated pow")
-
-
-def test_a_wrong_error_on_our_own_page_is_refused() -> None:
-    rows = [Comparison("m", "d", 1, Figures(runtime_ms=110.0), Figures(runtime_ms=100.0))]
-    page = comparison_markdown(rows)
-    assert ERROR_SENTENCE in page
-    assert table_of(page).entries[0].value(FORWARD, ESTIMATED) == 110.0
-    with pytest.raises(TableError, match=r"expected the error 10\.00%"):
-        read_table(page.replace("10.00%", " 9.09%"))

@@ -12,7 +12,8 @@ from tgi_bench.analysis.verdict import judge
 from tgi_bench.observation import Outcome
 from tgi_bench.plan.plan import LauncherArgument, Override
 from tgi_bench.published.tgi import parse
-from tgi_bench.published.tgi_run import to_run_parts, written_by
+from tgi_bench.published.tgi_run import to_run_parts
+from tgi_bench.report.verdict import OTHERS, WRITTEN_BY
 
 PUBLISHED = Path(__file__).parents[1] / "golden" / "published_tgi_bloomz-7b1-mt.md"
 
@@ -81,7 +82,7 @@ def imported_run(text: str, file_name: str) -> Run:
         run_id="imported",
         plan=asked,
         origin=Origin.IMPORTED,
-        environment=(written_by(report),),
+        environment=((WRITTEN_BY, OTHERS),),
         deployments=records,
         trials=trials,
         verdict=judge(asked, Origin.IMPORTED, records, trials, True),

@@ -12,9 +12,8 @@ from tests.sweep.processes import Tool, kill, read_until, rest_of
 from tests.torch_engine.needs_torch import needs_torch
 from tests.torch_engine.tiny import write_config
 from tgi_bench.cli.run_view import load
-from tgi_bench.observation import Outcome, PublishedEntry
-from tgi_bench.published.bigcode_layout import bigcode_entries
-from tgi_bench.published.h2ogpt_layout import h2ogpt_entries
+from tgi_bench.observation import Outcome
+from tgi_bench.published.direct import generate_entries, summary_entries
 from tgi_bench.record.store import RunStore
 
 pytestmark = needs_torch
@@ -74,11 +73,7 @@ def run_dir_of(tool: Tool, experiment: str = "direct") -> Path:
     return found
 
 
-def figures(entries: tuple[PublishedEntry, ...]) -> list[tuple[object, ...]]:
-    return [(e.entry_id, e.batch_size, e.new_tokens, e.values) for e in entries]
-
-
-def test_a_sweep_and_both_layouts_that_read_back_equal(tool: Tool) -> None:
+def test_a_sweep_and_both_layouts(tool: Tool) -> None:
     file = written(tool, EXPERIMENT)
     planned = tool.run("plan", file)
     assert planned.returncode == 0, planned.stderr
@@ -97,14 +92,13 @@ def test_a_sweep_and_both_layouts_that_read_back_equal(tool: Tool) -> None:
     assert (run_dir / "launch" / "fp32.log").exists()
     other = json.loads(tool.run("report", run_dir, "--format", "json").stdout)
     assert len(other["tasks"]) == 6
-    for layout, expected in (("bigcode", bigcode_entries), ("h2ogpt", h2ogpt_entries)):
-        made = tool.run("report", run_dir, run_dir, "--layout", layout, "--output", tool.folder)
-        assert made.returncode == 0, made.stderr
-        imported = tool.run("import", tool.folder / f"{layout}.md", "--results", tool.results)
-        assert imported.returncode == 0, imported.stderr
-        (copy,) = (tool.results / layout).iterdir()
-        with RunStore.open(copy, writable=False) as store:
-            assert figures(store.entries()) == figures(expected([run, run]))
+    for layout, made in (("bigcode", generate_entries), ("h2ogpt", summary_entries)):
+        ended = tool.run("report", run_dir, run_dir, "--layout", layout, "--output", tool.folder)
+        assert ended.returncode == 0, ended.stderr
+        text = (tool.folder / f"{layout}.md").read_text()
+        for entry in made(run):
+            for value in entry.values:
+                assert text.count(f" {value.printed} ") >= 2, (layout, value)
     assert tool.left() == {}
 
 

@@ -255,7 +255,7 @@ def report(runs: tuple[Path, ...], **options: Any) -> None:
 def import_(file: Path, name: str | None, results: Path) -> None:
     """Read FILE, a published table, into a run of its own.
 
-    It may be a report of text-generation-benchmark or of tgi-bench, or a table of h2oGPT,
+    It may be a report of text-generation-benchmark, or a table of h2oGPT,
     bigcode-inference-benchmark or TorchCAP, in Markdown or reStructuredText.
     """
     from tgi_bench.cli import import_command

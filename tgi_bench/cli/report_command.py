@@ -10,9 +10,10 @@ from tgi_bench.analysis.run import Run
 from tgi_bench.cli.echo import echo
 from tgi_bench.cli.run_view import load, write_documents
 from tgi_bench.errors import InputError
-from tgi_bench.published.bigcode_layout import bigcode_layout
-from tgi_bench.published.h2ogpt_layout import h2ogpt_layout
-from tgi_bench.published.page import entries_csv, imported_documents, rst_tables
+from tgi_bench.published.bigcode import bigcode_layout
+from tgi_bench.published.h2ogpt import h2ogpt_layout
+from tgi_bench.published.page import entries_csv, imported_documents
+from tgi_bench.published.torchcap import rst_tables
 from tgi_bench.report.documents import (
     as_csv,
     estimates_csv,

@@ -1,39 +1,53 @@
-"""Reads the tables of bigcode-inference-benchmark's README: one model, one device, batch sizes.
+"""bigcode-inference-benchmark's README: one model, generate calls by batch size and dtype.
 
 Two tables with a row for each batch size and a column for each dtype: tokens/s and ms/token in
-one cell, then seconds. What the README leaves out stands in facts.yaml.
+one cell, then seconds. What the README leaves out stands in facts.yaml. Figures of direct mode are
+written in the same layout, with the latency of a decode step beside ms/token, which is spread over
+the batch; several runs share the tables, and then each column names its device.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 
-from tgi_bench.analysis.run import LAYOUT, TableLayout
+from tgi_bench.analysis.run import Run, TableLayout
 from tgi_bench.observation import (
     FigureKind,
+    Outcome,
     PublishedEntry,
     PublishedMetric,
     PublishedValue,
     TrialEnd,
 )
+from tgi_bench.plan.task_trial import GenerateTask
+from tgi_bench.published.direct import generate_entries, one_of, require_direct
 from tgi_bench.published.facts import known
-from tgi_bench.published.imported_table import OK, ImportedTable, out_of_memory, uncorrected
-from tgi_bench.published.reading import Grid, GridRow, Sentence, items, refuse_likeness, refused
+from tgi_bench.published.reading import (
+    OK,
+    Grid,
+    GridRow,
+    ImportedTable,
+    Items,
+    Sentence,
+    imported,
+    refuse_likeness,
+    refused,
+)
+from tgi_bench.report.markdown_page import begins_line
+from tgi_bench.report.table import Table, markdown
+from tgi_bench.report.task_words import task_asked, verdict_lines
+from tgi_bench.report.words import UNDEFINED
+
+Entries = Sequence[PublishedEntry]
 
 NEW_TOKENS = 100
 CYCLES = 5
 MODEL = "bigcode-inference-benchmark BLOOM"
 RATE_CAPTION = "tokens/sec | msec/token"
 TIME_CAPTION = "sec"
-OUR_CAPTION = " (spread over the batch: no step's latency)"
-"""After RATE_CAPTION in our own report."""
-STEP_CAPTION = " | msec/step"
-"""After RATE_CAPTION in a table that tgi-bench measured."""
-MODEL_LINE = "Model: "
-SEVERAL_DEVICES = "Several devices: each column names its own"
-BREAK = "<br>"
+OWN_CAPTION = f"{RATE_CAPTION} | msec/step"
+"""Of tables that tgi-bench measured."""
 FIRST_HEADER = "batch_size"
 WEIGHTS = {
     "fp32": ("float32", None),
@@ -45,128 +59,43 @@ WEIGHTS = {
 """By a column's header: dtype of what is not quantized, and quantize."""
 
 _PAIR = re.compile(r"(\d{1,9}\.\d{1,6}) \| (\d{1,9}\.\d{1,6})", re.ASCII)
-_TRIPLE = re.compile(_PAIR.pattern + r" \| (\d{1,9}\.\d{1,6}|-)", re.ASCII)
-_NUMBER = re.compile(r"\d{1,9}\.\d{1,6}", re.ASCII)
+_SECONDS = re.compile(r"\d{1,9}\.\d{1,6}", re.ASCII)
 _SIZE = re.compile(r"[1-9]\d{0,8}", re.ASCII)
-OOM = "oom"
-_WORKLOAD = re.compile(
-    r"(\d{1,9}) prompt tokens, (\d{1,9}) new tokens, the mean of (\d{1,9}) runs\\?", re.ASCII
-)
-_MODEL = re.compile(rf"{MODEL_LINE}(.+?)\\?")
-_COLUMN = re.compile(r"(.+?)(?:, run ([1-9]\d{0,2}))?", re.ASCII)
-_PLACE = re.compile(r"(?:([1-9]\d{0,3}) x )?(.+?)(?:, (tensor parallel|layers split))?", re.ASCII)
+_OOM = "oom"
 _HALF = 0.5000001
 _COARSE = 0.01
 """Half of a last digit, over its figure, above which the figure is in doubt."""
+_RATES = (
+    PublishedMetric.NEW_TOKENS_PER_S,
+    PublishedMetric.MS_PER_NEW_TOKEN,
+    PublishedMetric.MS_PER_DECODE_STEP,
+)
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column of both tables. weights: a key of WEIGHTS.
-
-    place: its devices, as in "NVIDIA A100-SXM4-80GB" or "2 x NVIDIA A100-SXM4-80GB, layers split";
-    written where the columns have several. number: from 1, of runs that have the same column.
-    """
-
-    weights: str
-    place: str
-    number: int = 1
-
-    def header(self, several: bool) -> str:
-        """Its header. several: whether the columns have several places."""
-        place = f"{BREAK}{self.place}" if several else ""
-        number = f", run {self.number}" if self.number > 1 else ""
-        return f"{self.weights}{place}{number}"
-
-    def entry_id(self, size: int, several: bool) -> str:
-        """Of its entry of that batch size: "fp32-b4", "fp32/NVIDIA L4-b4", "fp32-b4#2"."""
-        name = self.weights.partition(BREAK)[0] + (f"/{self.place}" if several else "")
-        return f"{name}-b{size}" + (f"#{self.number}" if self.number > 1 else "")
-
-
-def column_of(entry: PublishedEntry) -> Column:
-    """The column that an entry stands in."""
-    headers = {weights: header for header, weights in WEIGHTS.items()}
-    place = entry.accelerator
-    if entry.devices > 1:
-        place = f"{entry.devices} x {place}, {entry.parallelism}"
-    number = entry.entry_id.rpartition("#")[2] if "#" in entry.entry_id else "1"
-    return Column(headers[entry.dtype, entry.quantize], place, int(number))
-
-
-def workload_line(entry: PublishedEntry) -> str:
-    """What each call did, of a table that tgi-bench measured."""
-    return (
-        f"{entry.prompt_tokens} prompt tokens, {entry.new_tokens} new tokens, "
-        f"the mean of {entry.runs} runs"
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Work:
-    """What a table that tgi-bench measured says of itself."""
-
-    model: str
-    prompt_tokens: int
-    new_tokens: int
-    runs: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Cell:
-    """One batch size and dtype: both tables' cells, and where the first stands."""
-
-    size: int
-    column: Column
-    several: bool
-    pair: str
-    seconds: str
-    line: int
-
-
-def holds(found: Sequence[Grid | Sentence]) -> bool:
+def holds(found: Items) -> bool:
     """Whether the document is of this layout."""
     captions = any(isinstance(i, Sentence) and i.text.startswith(RATE_CAPTION) for i in found)
     return captions and any(_is_ours(i) for i in found)
 
 
-def read(text: str) -> ImportedTable:
-    """The README's tables, or our own report's. Raises TableError."""
-    rates, times, accelerator = _parts(text)
-    work = _work(text)
-    entries = tuple(_entry(cell, work) for cell in _cells(rates, times, accelerator))
+def read(found: Items) -> ImportedTable:
+    """The README's tables. Raises TableError."""
+    rates, times, accelerator = _parts(found)
+    entries = tuple(_entries(rates, times, accelerator))
     if not any(entry.values for entry in entries):
         raise refused(rates.line, "expected a figure such as `45.31 \\| 22.07` in this table")
-    said = known("bigcode").facts(new_tokens=NEW_TOKENS, runs=CYCLES)
-    facts = uncorrected(said) if RATE_CAPTION + OUR_CAPTION in text else said
-    if work is not None:
-        facts = (("Tables written by", "tgi-bench"), ("Workload", workload_line(entries[0])))
-    return ImportedTable(
-        TableLayout.BIGCODE, entries, ((LAYOUT, TableLayout.BIGCODE.value), *facts)
-    )
-
-
-def _work(text: str) -> _Work | None:
-    """None of a table that tgi-bench did not measure."""
-    lines = [item.text for item in items(text) if isinstance(item, Sentence)]
-    said = next((found for line in lines if (found := _WORKLOAD.fullmatch(line))), None)
-    model = next((found[1] for line in lines if (found := _MODEL.fullmatch(line))), None)
-    if said is None or model is None or RATE_CAPTION + STEP_CAPTION not in text:
-        return None
-    return _Work(model, int(said[1]), int(said[2]), int(said[3]))
+    return imported(TableLayout.BIGCODE, entries, new_tokens=NEW_TOKENS, runs=CYCLES)
 
 
 def _is_ours(item: Grid | Sentence) -> bool:
     return isinstance(item, Grid) and item.headers[0].cells[0] == FIRST_HEADER
 
 
-def _parts(text: str) -> tuple[Grid, Grid, str]:
+def _parts(found: Items) -> tuple[Grid, Grid, str]:
     """The table of rates, that of seconds, and the accelerator of the line above both."""
-    caption, accelerator, line = "", "", 1
-    rates: Grid | None = None
-    times: Grid | None = None
-    before = ""
-    for item in items(text):
+    caption, accelerator, line, before = "", "", 1, ""
+    tables: dict[str, Grid] = {}
+    for item in found:
         if isinstance(item, Sentence):
             if item.text.startswith(RATE_CAPTION):
                 accelerator, caption, line = before, RATE_CAPTION, item.line
@@ -175,55 +104,50 @@ def _parts(text: str) -> tuple[Grid, Grid, str]:
             before = item.text
         elif not _is_ours(item):
             refuse_likeness(item, (FIRST_HEADER, *WEIGHTS))
+        elif caption == "" or caption in tables:
+            expected = f"`{RATE_CAPTION}` or `{TIME_CAPTION}` above one table each"
+            raise refused(item.line, f"expected {expected}")
         else:
-            before_it = rates if caption == RATE_CAPTION else times
-            if caption == "" or before_it is not None:
-                expected = f"`{RATE_CAPTION}` or `{TIME_CAPTION}` above one table each"
-                raise refused(item.line, f"expected {expected}")
-            if caption == RATE_CAPTION:
-                rates = item
-            else:
-                times = item
-    if rates is None or times is None:
-        missing = RATE_CAPTION if rates is None else TIME_CAPTION
-        raise refused(line, f"expected a table under `{missing}`")
+            tables[caption] = item
+    for missing in (RATE_CAPTION, TIME_CAPTION):
+        if missing not in tables:
+            raise refused(line, f"expected a table under `{missing}`")
     if not accelerator or accelerator.endswith("\\") or accelerator.startswith("#"):
         raise refused(line, "expected the accelerator's name, such as A100 80GB, above this line")
-    return rates, times, accelerator
+    return tables[RATE_CAPTION], tables[TIME_CAPTION], accelerator
 
 
-def _cells(rates: Grid, times: Grid, accelerator: str) -> Iterable[_Cell]:
-    """Each batch size and dtype; both tables have the same ones."""
+def _entries(rates: Grid, times: Grid, accelerator: str) -> Iterator[PublishedEntry]:
+    """Of each dtype and batch size; both tables have the same ones."""
     columns = rates.headers[0].cells[1:]
-    several = accelerator == SEVERAL_DEVICES
-    found = [_column(text, None if several else accelerator) for text in columns]
-    for text, column in zip(columns, found, strict=True):
-        if column is None or columns.count(text) > 1:
+    for text in columns:
+        if text not in WEIGHTS or columns.count(text) > 1:
             raise refused(rates.line, f"expected columns of {', '.join(WEIGHTS)}, found `{text}`")
     if times.headers[0].cells[1:] != columns:
         raise refused(times.line, f"expected the columns {', '.join(columns)} here too")
     sizes = [_size(row) for row in rates.rows]
     if [_size(row) for row in times.rows] != sizes or len(set(sizes)) != len(sizes):
         raise refused(times.line, "expected each batch size once, and the same in both tables")
-    for place, column in enumerate(found, 1):
-        for row, time_row in zip(rates.rows, times.rows, strict=True):
-            if column is not None:
-                cells = (row.cells[place], time_row.cells[place])
-                yield _Cell(_size(row), column, several, *cells, row.line)
-
-
-def _column(text: str, accelerator: str | None) -> Column | None:
-    """The column of a header; None where it is none. accelerator: None where it names its own."""
-    found = _COLUMN.fullmatch(text)
-    if found is None:
-        return None
-    header, number = found[1], int(found[2] or 1)
-    if accelerator is not None:
-        return Column(header, accelerator, number) if header in WEIGHTS else None
-    weights = next((name for name in WEIGHTS if header.startswith(name + BREAK)), None)
-    if weights is None:
-        return None
-    return Column(weights, header.removeprefix(weights + BREAK), number)
+    for place, column in enumerate(columns, 1):
+        for size, row, time_row in zip(sizes, rates.rows, times.rows, strict=True):
+            end, values = _figures(row, (size, column), (row.cells[place], time_row.cells[place]))
+            dtype, quantize = WEIGHTS[column]
+            yield PublishedEntry(
+                entry_id=f"{column.partition('<br>')[0]}-b{size}",
+                model=MODEL,
+                accelerator=accelerator,
+                devices=1,
+                parallelism="",
+                dtype=dtype,
+                quantize=quantize,
+                batch_size=size,
+                # By hand: the shortest dummy sentences come first, and seven are in every batch.
+                prompt_tokens=7 if size < 7 else 9,
+                new_tokens=NEW_TOKENS,
+                runs=CYCLES,
+                end=end,
+                values=values,
+            )
 
 
 def _size(row: GridRow) -> int:
@@ -233,70 +157,150 @@ def _size(row: GridRow) -> int:
     return int(text)
 
 
-def _entry(cell: _Cell, work: _Work | None) -> PublishedEntry:
-    dtype, quantize = WEIGHTS[cell.column.weights]
-    place = _PLACE.fullmatch(cell.column.place)
-    count, accelerator, parallelism = (None,) * 3 if place is None else place.groups()
-    # By hand: the shortest dummy sentences come first, and seven of them are in every batch.
-    theirs = _Work(MODEL, 7 if cell.size < 7 else 9, NEW_TOKENS, CYCLES)
-    said = work or theirs
-    end, values = _figures(cell, said)
-    return PublishedEntry(
-        entry_id=cell.column.entry_id(cell.size, cell.several),
-        model=said.model,
-        accelerator=accelerator or cell.column.place,
-        devices=int(count or 1),
-        parallelism=parallelism or "",
-        dtype=dtype,
-        quantize=quantize,
-        batch_size=cell.size,
-        prompt_tokens=said.prompt_tokens,
-        new_tokens=said.new_tokens,
-        runs=said.runs,
-        end=end,
-        values=values,
-    )
-
-
-def _figures(cell: _Cell, work: _Work) -> tuple[TrialEnd | None, tuple[PublishedValue, ...]]:
-    words = {cell.pair, cell.seconds}
-    if words == {OOM}:
-        return out_of_memory(OOM), ()
-    if words == {""}:
+def _figures(
+    row: GridRow, place: tuple[int, str], cells: tuple[str, str]
+) -> tuple[TrialEnd | None, tuple[PublishedValue, ...]]:
+    """What both tables say of one batch size and column."""
+    (size, column), (pair, seconds) = place, cells
+    if set(cells) == {_OOM}:
+        return TrialEnd(Outcome.OUT_OF_MEMORY, f"the imported table says `{_OOM}`"), ()
+    if set(cells) == {""}:
         return None, ()
-    found = _TRIPLE.fullmatch(cell.pair) or _PAIR.fullmatch(cell.pair)
-    if found is None or not _NUMBER.fullmatch(cell.seconds):
+    found = _PAIR.fullmatch(pair)
+    if found is None or not _SECONDS.fullmatch(seconds):
         raise refused(
-            cell.line,
-            f"expected a cell such as `45.31 \\| 22.07` and seconds for batch size {cell.size} of "
-            f"{cell.column.weights}, or `oom` in both; found `{cell.pair}` and `{cell.seconds}`",
+            row.line,
+            f"expected a cell such as `45.31 \\| 22.07` and seconds for batch size {size} of "
+            f"{column}, or `{_OOM}` in both; found `{pair}` and `{seconds}`",
         )
-    step = found[3] if found.re is _TRIPLE and found[3] != "-" else None
-    if min(map(float, (found[1], found[2], step or "1", cell.seconds))) <= 0:
-        raise refused(cell.line, f"expected figures above 0 for batch size {cell.size}")
     rate = float(found[1])
-    steps = () if step is None else (_value((PublishedMetric.MS_PER_DECODE_STEP, step), None, 0),)
+    if min(rate, float(found[2]), float(seconds)) <= 0:
+        raise refused(row.line, f"expected figures above 0 for batch size {size}")
     return OK, (
-        _value((PublishedMetric.NEW_TOKENS_PER_S, found[1]), None, 0),
-        _value((PublishedMetric.MS_PER_NEW_TOKEN, found[2]), 1000 / rate, work.new_tokens),
-        *steps,
-        _value(
-            (PublishedMetric.GENERATE_S, cell.seconds),
-            cell.size * work.new_tokens / rate,
-            work.new_tokens,
-        ),
+        _value(PublishedMetric.NEW_TOKENS_PER_S, found[1], None),
+        _value(PublishedMetric.MS_PER_NEW_TOKEN, found[2], 1000 / rate),
+        _value(PublishedMetric.GENERATE_S, seconds, size * NEW_TOKENS / rate),
     )
 
 
-def _value(
-    cell: tuple[PublishedMetric, str], expected: float | None, new_tokens: int
-) -> PublishedValue:
+def _value(metric: PublishedMetric, printed: str, expected: float | None) -> PublishedValue:
     """expected: what tokens/sec gives; a figure farther off than its last digit is in doubt."""
-    metric, printed = cell
     value, reason = float(printed), ""
     last_digit = 10.0 ** -len(printed.partition(".")[2])
+    why = known("bigcode").reason
     if expected is not None and abs(value - expected) > _HALF * last_digit + 2e-4 * expected:
-        reason = known("bigcode").reason("other", new_tokens=new_tokens, expected=f"{expected:.4g}")
+        reason = why("other", new_tokens=NEW_TOKENS, expected=f"{expected:.4g}")
     elif last_digit / 2 > _COARSE * value:
-        reason = known("bigcode").reason("coarse", share=f"{2 * _COARSE:.0%}")
+        reason = why("coarse", share=f"{2 * _COARSE:.0%}")
     return PublishedValue(metric, FigureKind.MEASURED, value, printed, reason)
+
+
+def bigcode_layout(runs: Sequence[Run]) -> str:
+    """The tables of several runs. Raises InputError where they are not of one model and work."""
+    require_direct(runs)
+    one_of(
+        "number of prompt and new tokens in `generate`",
+        [
+            task_asked(task.trial)
+            for run in runs
+            for task in run.tasks
+            if isinstance(task.trial.task, GenerateTask)
+        ],
+        "bigcode",
+    )
+    found = [generate_entries(run) for run in runs]
+    one_of("model", [entry.model for entries in found for entry in entries], "bigcode")
+    return _own_page(found) + verdict_lines(runs)
+
+
+def tables(entries: Entries) -> str:
+    """The page of an imported table, without its slips."""
+    if any(
+        value.metric is PublishedMetric.MS_PER_DECODE_STEP for e in entries for value in e.values
+    ):
+        return _own_page([entries])
+    columns = _columns([entries])
+    return (
+        "# bigcode-inference-benchmark\n\n"
+        f"{begins_line(entries[0].model)}, randomly initialised\\\n"
+        "transformers, without accelerate\\\n"
+        f"{begins_line(entries[0].accelerator)}\n\n"
+        f"{RATE_CAPTION} (spread over the batch: no step's latency)\n\n"
+        f"{_table(columns, _RATES[:2])}\n"
+        f"{_time_caption(entries)}{_table(columns, (PublishedMetric.GENERATE_S,))}"
+    )
+
+
+def _own_page(groups: Sequence[Entries]) -> str:
+    """Of a table that tgi-bench measured; groups: entries of each run."""
+    entries = [entry for group in groups for entry in group]
+    first, runs = entries[0], min(entry.runs or 0 for entry in entries)
+    places = list(dict.fromkeys(map(_place, entries)))
+    place = (
+        begins_line(places[0]) if len(places) == 1 else "Several devices: each column names its own"
+    )
+    columns = _columns(groups, len(places) > 1)
+    return (
+        "# bigcode-inference-benchmark\n\n"
+        f"Model: {first.model}\\\n"
+        "transformers, in processes of tgi-bench's own\\\n"
+        f"{first.prompt_tokens} prompt tokens, {first.new_tokens} new tokens, "
+        f"the mean of {runs} runs\\\n"
+        f"{place}\n\n"
+        f"{OWN_CAPTION}\n\n"
+        "msec/token is 1000 / (tokens/sec), spread over the batch: no step's latency. msec/step is "
+        "the mean time of one decode step of the whole batch.\n\n"
+        f"{_table(columns, _RATES)}\n"
+        f"{_time_caption(entries)}{_table(columns, (PublishedMetric.GENERATE_S,))}"
+    )
+
+
+def _time_caption(entries: Entries) -> str:
+    return f"{TIME_CAPTION} (one generate of {entries[0].new_tokens} new tokens a sequence)\n\n"
+
+
+def _place(entry: PublishedEntry) -> str:
+    """ "NVIDIA L4", or "2 x NVIDIA L4, layers split"."""
+    if entry.devices == 1:
+        return entry.accelerator
+    return f"{entry.devices} x {entry.accelerator}, {entry.parallelism}"
+
+
+Column = Mapping[int | None, PublishedEntry]
+"""By batch size."""
+
+
+def _columns(groups: Sequence[Entries], several: bool = False) -> Mapping[str, Column]:
+    """By header, which tells runs with the same column apart. several: places, which it names."""
+    headers = {weights: header for header, weights in WEIGHTS.items()}
+    columns: dict[str, dict[int | None, PublishedEntry]] = {}
+    for group in groups:
+        others = set(columns)
+        for entry in group:
+            place = f"<br>{_place(entry)}" if several else ""
+            header = name = f"{headers[entry.dtype, entry.quantize]}{place}"
+            number = 1
+            while header in others or entry.batch_size in columns.get(header, {}):
+                number += 1
+                header = f"{name}, run {number}"
+            columns.setdefault(header, {})[entry.batch_size] = entry
+    return columns
+
+
+def _table(columns: Mapping[str, Column], metrics: Sequence[PublishedMetric]) -> str:
+    sizes = sorted({size for column in columns.values() for size in column if size is not None})
+    rows = tuple(
+        (str(size), *(_cell(column.get(size), metrics) for column in columns.values()))
+        for size in sizes
+    )
+    return markdown(Table((FIRST_HEADER, *columns), rows, frozenset(range(len(columns) + 1))))
+
+
+def _cell(entry: PublishedEntry | None, metrics: Sequence[PublishedMetric]) -> str:
+    """Figures as they were printed; blank where nothing was tried."""
+    if entry is None or entry.end is None:
+        return ""
+    if entry.end.outcome is not Outcome.OK:
+        return _OOM
+    printed = {value.metric: value.printed for value in entry.values}
+    return " | ".join(printed.get(metric, UNDEFINED) for metric in metrics)

@@ -1,15 +1,17 @@
-"""Reads h2oGPT's perf.md: a document's summary and a poem, by bits and GPUs.
+"""h2oGPT's perf.md: a document's summary and a poem, by bits and GPUs.
 
-What the page leaves out stands in facts.yaml.
+What the page leaves out stands in facts.yaml. Figures of direct mode are written in the same
+layout: tokens are then the tokenizer's, and the new tokens of a summary stand beside its seconds,
+so that rows can be compared; several runs share the tables.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from tgi_bench.analysis.run import LAYOUT, TableLayout
+from tgi_bench.analysis.run import Run, TableLayout
 from tgi_bench.errors import TableError
 from tgi_bench.observation import (
     FigureKind,
@@ -17,55 +19,53 @@ from tgi_bench.observation import (
     PublishedEntry,
     PublishedMetric,
     PublishedValue,
-    TrialEnd,
 )
+from tgi_bench.plan.task_trial import GenerateTask, TaskTrial
+from tgi_bench.published.direct import QUANTIZE, one_of, require_direct, summary_entries
 from tgi_bench.published.facts import known
-from tgi_bench.published.imported_table import OK, ImportedTable, out_of_memory, uncorrected
-from tgi_bench.published.reading import Grid, GridRow, Sentence, items, refuse_likeness, refused
-
-HEADERS = ("bits", "gpus", "summarization time [sec]", "generation speed [characters/4/sec]")
-"""As our own report has them; the page says tokens for characters / 4."""
-OWN_HEADERS = (
-    *HEADERS[:3],
-    "generation speed [new tokens/sec]",
-    "summary [new tokens]",
-    "weights",
+from tgi_bench.published.reading import (
+    NO_FIGURE,
+    OK,
+    Grid,
+    GridRow,
+    ImportedTable,
+    Items,
+    Sentence,
+    figure,
+    imported,
+    refuse_likeness,
+    refused,
 )
-"""Of a table that tgi-bench measured: tokens are the tokenizer's."""
-SUMMARY_LINE = "Summary: "
-GENERATION_LINE = "Generation: "
-OOM = "OOM"
-SPEED_AS_PRINTED = "generation speed [tokens/sec]"
-RUNS = 3
-_WEIGHTS = {"16": None, "8": "bitsandbytes", "4": "bitsandbytes-fp4"}
-BITS = {quantize: bits for bits, quantize in _WEIGHTS.items()}
-"""By quantize."""
-_OWN_WEIGHTS: dict[str, tuple[int, str | None, str | None]] = {
-    "float32": (32, "float32", None),
-    "float16": (16, "float16", None),
-    "bfloat16": (16, "bfloat16", None),
-    "int8": (8, None, "bitsandbytes"),
-    "nf4": (4, None, "bitsandbytes-nf4"),
-    "fp4": (4, None, "bitsandbytes-fp4"),
-}
-"""Bits, dtype and quantize, by the word in our own column of weights."""
-_ON_CPU = "CPU: "
-_NAIVE = "layers split over the devices by device_map, no tensor parallelism"
+from tgi_bench.report.table import Table, markdown
+from tgi_bench.report.task_words import ON_CPU, task_asked, verdict_lines
+from tgi_bench.report.words import UNDEFINED
 
-_NUMBER = re.compile(r"\d{1,9}(?:\.\d{1,9})?", re.ASCII)
+Entries = Sequence[PublishedEntry]
+
+_FIRST_HEADERS = ("bits", "gpus", "summarization time [sec]")
+_PRINTED_HEADERS = (*_FIRST_HEADERS, "generation speed [tokens/sec]")
+_SPEED = "generation speed [characters/4/sec]"
+"""For which the page says tokens."""
+OWN_SPEED = "generation speed [new tokens/sec]"
+"""Of tables that tgi-bench measured."""
+_PRINTED_FIGURES = (PublishedMetric.SUMMARIZE_S, PublishedMetric.QUARTER_CHARACTERS_PER_S)
+_OWN_FIGURES = (
+    PublishedMetric.SUMMARIZE_S,
+    PublishedMetric.NEW_TOKENS_PER_S,
+    PublishedMetric.SUMMARIZE_NEW_TOKENS,
+)
+_RUNS = 3
+_QUANTIZE = {"16": None, "8": "bitsandbytes", "4": "bitsandbytes-fp4"}
+_BITS = {"bitsandbytes": 8, "bitsandbytes-fp4": 4, "bitsandbytes-nf4": 4, "float32": 32}
+"""By quantize, else dtype; 16 of any other."""
+_NAIVE = "layers split over the devices by device_map, no tensor parallelism"
+_OOM = "OOM"
+
 _GPUS = re.compile(r"([1-9]\d{0,3}) x (.+)", re.ASCII)
 _MODEL = re.compile(r"#+ Model: (\S.*)", re.ASCII)
-_COUNT = re.compile(
-    r"#+ Number of GPUs: (0|[1-9]\d{0,3})(?:, (tensor parallel|layers split))?", re.ASCII
-)
-_RUNS_OF = re.compile(r"the mean of ([1-9]\d{0,8}) runs", re.ASCII)
+_COUNT = re.compile(r"#+ Number of GPUs: ([1-9]\d{0,3})", re.ASCII)
 _BACKEND = re.compile(r"#+ Backend: (.+)", re.ASCII)
 _BACKEND_KNOWN = "transformers"
-_WORDS = (OOM, "nan")
-_CALL = re.compile(
-    rf"{GENERATION_LINE}([1-9]\d{{0,8}}) prompt tokens, ([1-9]\d{{0,8}}) new tokens", re.ASCII
-)
-_NOT_MEASURED = "-"
 
 
 @dataclass(slots=True)
@@ -74,93 +74,55 @@ class _Place:
 
     model: str | None = None
     devices: int | None = None
-    parallelism: str = ""
 
 
-def holds(found: Sequence[Grid | Sentence]) -> bool:
+def holds(found: Items) -> bool:
     """Whether the document is of this layout."""
     return any(_is_ours(item) for item in found)
 
 
-def read(text: str) -> ImportedTable:
-    """The page's tables, or our own report's. Raises TableError."""
+def read(found: Items) -> ImportedTable:
+    """The page's tables. Raises TableError."""
     place = _Place()
-    own, measured = True, False
     entries: list[PublishedEntry] = []
-    for item in items(text):
+    for item in found:
         if isinstance(item, Sentence):
             _heading(item, place)
-        elif _is_ours(item) and item.headers[0].cells == OWN_HEADERS:
-            measured = True
-            entries.extend(_own_entry(row, place) for row in item.rows)
-        elif _is_ours(item):
-            if item.headers[0].cells[3:] not in ((HEADERS[3],), (SPEED_AS_PRINTED,)):
-                raise refused(item.line, f"expected the columns {' | '.join(HEADERS)}")
-            printed = item.headers[0].cells[3] == SPEED_AS_PRINTED
-            slip = known("h2ogpt").reason("quarter_characters") if printed else ""
-            own = own and not slip
-            entries.extend(_entry(row, place, slip) for row in item.rows)
+        elif not _is_ours(item):
+            refuse_likeness(item, _PRINTED_HEADERS)
+        elif item.headers[0].cells != _PRINTED_HEADERS:
+            raise refused(item.line, f"expected the columns {' | '.join(_PRINTED_HEADERS)}")
         else:
-            refuse_likeness(item, (*HEADERS, SPEED_AS_PRINTED))
-    runs = [int(n) for n in _RUNS_OF.findall(text)] if measured else []
-    if runs:
-        entries = [replace(entry, runs=min(runs)) for entry in entries]
-    if measured and (call := _CALL.search(text)):
-        prompt, new = int(call[1]), int(call[2])
-        entries = [replace(e, prompt_tokens=prompt, new_tokens=new) for e in entries]
-    named = numbered(entries)
-    if not any(entry.values for entry in named):
+            entries.extend(_entry(row, place) for row in item.rows)
+    if not any(entry.values for entry in entries):
         raise TableError("line 1: no figures found under the column `bits`")
-    if measured:
-        written = ((LAYOUT, TableLayout.H2OGPT.value), ("Tables written by", "tgi-bench"))
-        return ImportedTable(TableLayout.H2OGPT, named, (*written, *_work(text)))
-    facts = known("h2ogpt").facts(**_found(named))
-    layout = (LAYOUT, TableLayout.H2OGPT.value)
-    return ImportedTable(
-        TableLayout.H2OGPT, named, (layout, *(uncorrected(facts) if own else facts))
-    )
-
-
-def _work(text: str) -> tuple[tuple[str, str], ...]:
-    """What a table that tgi-bench measured says of its calls."""
-    lines = [line.strip().removeprefix("- ") for line in text.splitlines()]
-    return tuple(
-        (f"Workload, {line.partition(': ')[0].lower()}", line.partition(": ")[2])
-        for line in lines
-        if line.startswith((SUMMARY_LINE, GENERATION_LINE))
-    )
+    named = _numbered(entries)
+    return imported(TableLayout.H2OGPT, named, **_found(named))
 
 
 def _is_ours(item: Grid | Sentence) -> bool:
-    return isinstance(item, Grid) and item.headers[0].cells[:3] == HEADERS[:3]
+    return isinstance(item, Grid) and item.headers[0].cells[:3] == _FIRST_HEADERS
 
 
 def _heading(item: Sentence, place: _Place) -> None:
     if found := _MODEL.fullmatch(item.text):
         place.model = found[1]
     elif found := _COUNT.fullmatch(item.text):
-        place.devices, place.parallelism = int(found[1]), found[2] or ""
+        place.devices = int(found[1])
     elif (found := _BACKEND.fullmatch(item.text)) and found[1] != _BACKEND_KNOWN:
         raise refused(item.line, f"expected backend {_BACKEND_KNOWN}, found `{found[1]}`")
 
 
-def _entry(row: GridRow, place: _Place, slip: str) -> PublishedEntry:
-    bits, gpus, summary, speed = row.cells
+def _entry(row: GridRow, place: _Place) -> PublishedEntry:
+    bits, gpus, *_ = row.cells
     found = _GPUS.fullmatch(gpus)
-    if bits not in _WEIGHTS:
+    if bits not in _QUANTIZE:
         raise refused(row.line, f"expected 16, 8 or 4 bits, found `{bits}`")
-    if place.model is None or not place.devices:
+    if place.model is None or place.devices is None:
         raise refused(row.line, "expected `### Model: NAME` and `### Number of GPUs: N` above")
     if found is None or int(found[1]) != place.devices:
         raise refused(row.line, f"expected `{place.devices} x` and a GPU's name, found `{gpus}`")
-    values = tuple(
-        value
-        for value in (
-            _value(row, (PublishedMetric.SUMMARIZE_S, summary), ""),
-            _value(row, (PublishedMetric.QUARTER_CHARACTERS_PER_S, speed), slip),
-        )
-        if value is not None
-    )
+    values = tuple(_values(row))
     return PublishedEntry(
         entry_id=f"{bits}bit/{gpus}",
         model=place.model,
@@ -168,124 +130,40 @@ def _entry(row: GridRow, place: _Place, slip: str) -> PublishedEntry:
         devices=place.devices,
         parallelism="" if place.devices == 1 else _NAIVE,
         dtype="float16",
-        quantize=_WEIGHTS[bits],
+        quantize=_QUANTIZE[bits],
         batch_size=1,
         prompt_tokens=None,
         new_tokens=None,
-        runs=RUNS,
-        end=_end(len(values)),
+        runs=_RUNS,
+        end=OK if len(values) == len(_PRINTED_FIGURES) else NO_FIGURE,
         values=values,
         doubts=(known("h2ogpt").reason("four_bits"),) if bits == "4" else (),
     )
 
 
-def _own_entry(row: GridRow, place: _Place) -> PublishedEntry:
-    """A row of a table that tgi-bench measured."""
-    printed, gpus, summary, speed, tokens, kept = row.cells
-    if place.model is None or place.devices is None:
-        raise refused(row.line, "expected `### Model: NAME` and `### Number of GPUs: N` above")
-    if kept not in _OWN_WEIGHTS or printed != str(_OWN_WEIGHTS[kept][0]):
-        raise refused(row.line, f"expected weights of {', '.join(_OWN_WEIGHTS)} and their bits")
-    found = _GPUS.fullmatch(gpus)
-    if place.devices == 0:
-        name = gpus if gpus.startswith(_ON_CPU) else ""
-    else:
-        name = found[2] if found is not None and int(found[1]) == place.devices else ""
-    if not name:
-        what = f"`{place.devices} x` and a GPU's name" if place.devices else f"`{_ON_CPU}`"
-        raise refused(row.line, f"expected {what}, found `{gpus}`")
-    cells = (
-        (PublishedMetric.SUMMARIZE_S, summary),
-        (PublishedMetric.NEW_TOKENS_PER_S, speed),
-        (PublishedMetric.SUMMARIZE_NEW_TOKENS, tokens),
-    )
-    found_values = (_value(row, cell, "") for cell in cells if cell[1] != _NOT_MEASURED)
-    values = tuple(value for value in found_values if value is not None)
-    ran_out = any(text in _WORDS for _, text in cells)
-    entry = PublishedEntry(
-        entry_id="",
-        model=place.model,
-        accelerator=name,
-        devices=max(place.devices, 1),
-        parallelism=place.parallelism,
-        dtype=_OWN_WEIGHTS[kept][1],
-        quantize=_OWN_WEIGHTS[kept][2],
-        batch_size=1,
-        prompt_tokens=None,
-        new_tokens=None,
-        runs=None,
-        end=out_of_memory(OOM) if ran_out else (OK if values else None),
-        values=values,
-    )
-    return replace(entry, entry_id=entry_id(entry))
+def _values(row: GridRow) -> Iterator[PublishedValue]:
+    slip = known("h2ogpt").reason("quarter_characters")
+    for metric, text, reason in zip(_PRINTED_FIGURES, row.cells[2:], ("", slip), strict=True):
+        if text not in (_OOM, "nan"):
+            value = figure(row, text, "a figure above 0 or OOM")
+            yield PublishedValue(metric, FigureKind.MEASURED, value, text, reason)
 
 
-def weights(entry: PublishedEntry) -> str:
-    """The word in our own column of weights."""
-    kept = (entry.dtype, entry.quantize)
-    return next(word for word, (_, *known) in _OWN_WEIGHTS.items() if tuple(known) == kept)
-
-
-def bits(entry: PublishedEntry) -> int:
-    """Of a weight, by our own column of weights."""
-    return _OWN_WEIGHTS[weights(entry)][0]
-
-
-def gpus(entry: PublishedEntry) -> int:
-    """How many GPUs; 0 on a CPU."""
-    return 0 if entry.accelerator.startswith(_ON_CPU) else entry.devices
-
-
-def gpus_cell(entry: PublishedEntry) -> str:
-    """ "2 x NVIDIA L4 (23034 MiB)", or the CPU's name."""
-    return f"{gpus(entry)} x {entry.accelerator}" if gpus(entry) else entry.accelerator
-
-
-def count_heading(entry: PublishedEntry) -> str:
-    """The heading of the rows with as many GPUs, which share the model in the same way."""
-    shared = f", {entry.parallelism}" if entry.parallelism else ""
-    return f"### Number of GPUs: {gpus(entry)}{shared}"
-
-
-def entry_id(entry: PublishedEntry) -> str:
-    """Of an entry of ours, before it is numbered."""
-    shared = f", {entry.parallelism}" if entry.parallelism else ""
-    return f"{weights(entry)}/{gpus_cell(entry)}{shared}"
-
-
-def _end(figures: int) -> TrialEnd:
-    if figures == 2:
-        return OK
-    return TrialEnd(
-        Outcome.OUT_OF_MEMORY, "no figure in the published table; read as out of memory (inferred)"
-    )
-
-
-def _value(row: GridRow, cell: tuple[PublishedMetric, str], reason: str) -> PublishedValue | None:
-    metric, text = cell
-    if text in _WORDS:
-        return None
-    if _NUMBER.fullmatch(text) is None or float(text) <= 0:
-        raise refused(row.line, f"expected a figure above 0 or OOM, found `{text}`")
-    return PublishedValue(metric, FigureKind.MEASURED, float(text), text, reason)
-
-
-def numbered(entries: Sequence[PublishedEntry]) -> tuple[PublishedEntry, ...]:
+def _numbered(entries: Entries) -> tuple[PublishedEntry, ...]:
     """Configurations that stand twice are two runs of one: the second is numbered."""
-    seen: dict[str, int] = {}
+    seen: dict[tuple[str, str], int] = {}
     found = []
     for entry in entries:
-        key = f"{entry.model}/{entry.entry_id}"
+        key = (entry.model, entry.entry_id)
         seen[key] = seen.get(key, 0) + 1
-        found.append(
-            entry if seen[key] == 1 else replace(entry, entry_id=f"{entry.entry_id}#{seen[key]}")
-        )
+        number = "" if seen[key] == 1 else f"#{seen[key]}"
+        found.append(replace(entry, entry_id=f"{entry.entry_id}{number}"))
     if len({e.model for e in found}) > 1:
         found = [replace(e, entry_id=f"{e.model}/{e.entry_id}") for e in found]
     return tuple(found)
 
 
-def _found(entries: Sequence[PublishedEntry]) -> dict[str, str]:
+def _found(entries: Entries) -> dict[str, str]:
     """What only some pages have."""
     found = {}
     if missing := sum(len(entry.values) < 2 for entry in entries):
@@ -293,3 +171,88 @@ def _found(entries: Sequence[PublishedEntry]) -> dict[str, str]:
     if twice := sum(entry.entry_id.endswith("#2") for entry in entries):
         found["twice"] = str(twice)
     return found
+
+
+def h2ogpt_layout(runs: Sequence[Run]) -> str:
+    """The tables of several runs. Raises InputError where their work differs."""
+    require_direct(runs)
+    trials = [task.trial for run in runs for task in run.tasks]
+    work = []
+    if summaries := [t for t in trials if not isinstance(t.task, GenerateTask)]:
+        asked = one_of("`summarize`", [task_asked(t) for t in summaries], "h2ogpt")
+        work.append(f"- Summary: {asked}; {_runs(summaries)}\n")
+    if calls := [t for t in trials if isinstance(t.task, GenerateTask) and t.batch_size == 1]:
+        asked = one_of("`generate` with batch size 1", [task_asked(t) for t in calls], "h2ogpt")
+        work.append(f"- Generation: {asked}; {_runs(calls)}\n")
+    entries = [entry for run in runs for entry in summary_entries(run)]
+    models = list(dict.fromkeys(entry.model for entry in entries))
+    entries.sort(
+        key=lambda e: (models.index(e.model), _gpus(e), e.parallelism, -_bits(e), _time(e))
+    )
+    return tables(entries, own=True) + "\n" + "".join(work) + verdict_lines(runs)
+
+
+def _runs(trials: Sequence[TaskTrial]) -> str:
+    return f"the mean of {min(trial.runs for trial in trials)} runs, batch size 1"
+
+
+def _time(entry: PublishedEntry) -> float:
+    """Rows without a time come last."""
+    value = entry.value(PublishedMetric.SUMMARIZE_S)
+    return float("inf") if value is None else value
+
+
+def tables(entries: Entries, own: bool = False) -> str:
+    """One for each model and number of GPUs. own: tgi-bench measured their figures."""
+    own = own or any(
+        v.metric is PublishedMetric.NEW_TOKENS_PER_S for e in entries for v in e.values
+    )
+    headers = (
+        *_FIRST_HEADERS,
+        *((OWN_SPEED, "summary [new tokens]", "weights") if own else (_SPEED,)),
+    )
+    parts = ["## Backend: transformers\n"]
+    groups: dict[str, dict[str, list[PublishedEntry]]] = {}
+    for entry in entries:
+        shared = f", {entry.parallelism}" if own and entry.parallelism else ""
+        heading = f"### Number of GPUs: {_gpus(entry)}{shared}"
+        groups.setdefault(entry.model, {}).setdefault(heading, []).append(entry)
+    for model, by_count in groups.items():
+        parts.append(f"### Model: {model}\n")
+        for heading, group in by_count.items():
+            rows = tuple(_row(entry, own) for entry in group)
+            right = frozenset({0, 2, 3, 4} if own else {0, 2, 3})
+            parts.append(f"{heading}\n\n{markdown(Table(headers, rows, right))}")
+    return "\n".join(parts)
+
+
+def _row(entry: PublishedEntry, own: bool) -> tuple[str, ...]:
+    """Figures as they were printed."""
+    printed = {value.metric: value.printed for value in entry.values}
+    failed = entry.end is not None and entry.end.outcome is Outcome.OUT_OF_MEMORY
+    gpus = _gpus(entry)
+    return (
+        str(_bits(entry)),
+        f"{gpus} x {entry.accelerator}" if gpus else entry.accelerator,
+        *(
+            printed.get(metric, _OOM if failed else UNDEFINED)
+            for metric in (_OWN_FIGURES if own else _PRINTED_FIGURES)
+        ),
+        *((_weights(entry),) if own else ()),
+    )
+
+
+def _gpus(entry: PublishedEntry) -> int:
+    """How many GPUs; 0 on a CPU."""
+    return 0 if entry.accelerator.startswith(ON_CPU) else entry.devices
+
+
+def _bits(entry: PublishedEntry) -> int:
+    """Of a weight."""
+    return _BITS.get(entry.quantize or entry.dtype or "", 16)
+
+
+def _weights(entry: PublishedEntry) -> str:
+    """In words of our own experiments: "nf4", "float16"."""
+    words = {quantize: word for word, quantize in QUANTIZE.items()}
+    return words.get(entry.quantize or "", entry.dtype or UNDEFINED)

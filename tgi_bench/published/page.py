@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from tgi_bench.analysis.accelerator_of import published_row
 from tgi_bench.analysis.run import Run, TableLayout, layout_of
 from tgi_bench.errors import RunFileError
 from tgi_bench.observation import PublishedEntry, PublishedMetric, PublishedValue
-from tgi_bench.published.table_layouts import WHO_ESTIMATED, comparisons, input_size, tables
+from tgi_bench.published import bigcode, h2ogpt, torchcap
 from tgi_bench.report.documents import documents
 from tgi_bench.report.estimated_section import section as estimated
 from tgi_bench.report.index import reproduce
 from tgi_bench.report.markdown_page import page
 from tgi_bench.report.table import Table, csv_text, markdown
-from tgi_bench.report.torchcap_layout import comparison_rst
 from tgi_bench.report.verdict import environment, verdict
 from tgi_bench.report.words import UNDEFINED, origin_line
 
@@ -98,16 +97,16 @@ _WORKLOAD_HEADERS = (
 _MODEL, _ACCELERATOR, _WEIGHTS, _BATCH_SIZE = 0, 1, 4, 5
 
 
+_TABLES: dict[TableLayout, Callable[[Sequence[PublishedEntry]], str]] = {
+    TableLayout.H2OGPT: h2ogpt.tables,
+    TableLayout.BIGCODE: bigcode.tables,
+    TableLayout.TORCHCAP: torchcap.tables,
+}
+
+
 def imported_documents(run: Run) -> dict[str, str]:
     """File name -> text, of any imported run. Raises as `table_page`."""
     return {"report.md": page(table_page(run))} if run.entries else documents(run)
-
-
-def rst_tables(run: Run) -> tuple[str, ...]:
-    """In reStructuredText, of a table that lays estimates beside its figures itself; else ()."""
-    if not run.entries or layout_of(run.environment) is not TableLayout.TORCHCAP:
-        return ()
-    return (input_size(run.entries), comparison_rst(comparisons(run.entries)), WHO_ESTIMATED)
 
 
 def table_page(run: Run) -> str:
@@ -119,7 +118,7 @@ def table_page(run: Run) -> str:
         f"# {run.plan.experiment}: {run.plan.model}\n",
         f"{origin_line(run)}\n",
         f"Run {run.run_id}. Verdict: **{run.verdict.word}**.\n",
-        tables(layout, run.entries),
+        _TABLES[layout](run.entries),
         estimated(run),
         _workloads(run.entries),
         _corrections(run.entries),

@@ -1,16 +1,25 @@
-"""Markdown and reStructuredText as tables and the other lines between them."""
+"""Published tables as text: grids in Markdown and reStructuredText, and the lines between them."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 
+from tgi_bench.analysis.run import LAYOUT, TableLayout
 from tgi_bench.errors import TableError
-from tgi_bench.report.estimated_section import OUR_ESTIMATES
+from tgi_bench.observation import Outcome, PublishedEntry, TrialEnd
+from tgi_bench.published.facts import Facts, known
 
 _RULER = re.compile(r"\|(\s*:?-+:?\s*\|)+")
 _UNDERLINE = re.compile(r"(=|-){3,}")
+_NUMBER = re.compile(r"\d{1,9}(?:\.\d{1,9})?", re.ASCII)
+
+OK = TrialEnd(Outcome.OK, "")
+NO_FIGURE = TrialEnd(
+    Outcome.OUT_OF_MEMORY, "no figure in the published table; read as out of memory (inferred)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,25 +54,43 @@ class Sentence:
     line: int
 
 
+Items = Sequence[Grid | Sentence]
+"""What a document holds, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedTable:
+    """What was read, with what is known of how it came to be.
+
+    facts: name and value, for the run's environment.
+    """
+
+    layout: TableLayout
+    entries: tuple[PublishedEntry, ...]
+    facts: Facts
+
+
+def imported(
+    layout: TableLayout, entries: Sequence[PublishedEntry], **found: object
+) -> ImportedTable:
+    """The table with the facts of its layout; found: see `Known.facts`."""
+    facts = ((LAYOUT, layout.value), *known(layout.value).facts(**found))
+    return ImportedTable(layout, tuple(entries), facts)
+
+
 def items(text: str) -> Iterator[Grid | Sentence]:
     """What a document holds, in order; fenced code, empty lines and underlines are left out.
-
-    So is the section of our own estimates, up to the next heading of its level (Markdown) or the
-    end (reStructuredText): what is imported are the figures that they were laid beside.
 
     Raises TableError where rows of a table differ in length.
     """
     lines = [line.strip() for line in text.splitlines()]
-    number, fenced, ours = 0, False, False
+    number, fenced = 0, False
     while number < len(lines):
         line = lines[number]
         number += 1
-        if line.startswith("# ") and not fenced:
-            ours = False
-        ours = ours or line.removeprefix("# ").startswith(OUR_ESTIMATES)
         if line.startswith("```"):
             fenced = not fenced
-        elif ours or fenced or not line or _UNDERLINE.fullmatch(line):
+        elif fenced or not line or _UNDERLINE.fullmatch(line):
             continue
         elif line.startswith(("|", "+-")):
             start = number
@@ -78,6 +105,19 @@ def items(text: str) -> Iterator[Grid | Sentence]:
 def refused(line: int, what: str) -> TableError:
     """What is wrong in that line."""
     return TableError(f"line {line}: {what}")
+
+
+def figure(row: GridRow, text: str, expected: str = "a figure above 0") -> float:
+    """A cell's number; TableError where it is none, or 0."""
+    if _NUMBER.fullmatch(text) is None or float(text) <= 0:
+        raise refused(row.line, f"expected {expected}, found `{text}`")
+    return float(text)
+
+
+def experiment_name(file_name: str) -> str:
+    """The file's name without its end, fit for a folder's name."""
+    name = re.sub(r"[^A-Za-z0-9._-]+", "_", PurePath(file_name).stem)[:100].lstrip(".")
+    return name or "imported"
 
 
 def _markdown(lines: Sequence[tuple[int, str]]) -> Grid:

@@ -17,9 +17,7 @@ _FIRST_DIGITS = 8
 
 
 def tgi_notes(report: PublishedReport, plan: Plan, found: Imported) -> Facts:
-    """Rows for a report that text-generation-benchmark wrote; () for one of tgi-bench."""
-    if report.own_definitions or report.engine is not None:
-        return ()
+    """Rows of the run's environment: who wrote the tables, then what speaks against them."""
     words = {
         "rates": _rates(report, plan, found),
         "blanks": _blanks(found),
@@ -29,7 +27,7 @@ def tgi_notes(report: PublishedReport, plan: Plan, found: Imported) -> Facts:
         # A row of facts.yaml may be of this report alone.
         fingerprint(report)[:_FIRST_DIGITS]: "this report",
     }
-    return known("tgi").facts(**{word: text for word, text in words.items() if text})[1:]
+    return known("tgi").facts(**{word: text for word, text in words.items() if text})
 
 
 def fingerprint(report: PublishedReport) -> str:

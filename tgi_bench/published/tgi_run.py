@@ -27,7 +27,7 @@ from tgi_bench.plan.plan import (
     Sampling,
     Timeouts,
 )
-from tgi_bench.published.imported_table import experiment_name
+from tgi_bench.published.reading import experiment_name
 from tgi_bench.published.tgi import (
     NO_RUNS,
     Cell,
@@ -35,7 +35,6 @@ from tgi_bench.published.tgi import (
     PublishedReport,
     PublishedRow,
 )
-from tgi_bench.report.verdict import OTHERS, OURSELVES, WRITTEN_BY
 from tgi_bench.report.words import outcome_of
 
 Imported = dict[str, tuple[TrialEnd, tuple[PublishedFigures, ...]]]
@@ -53,7 +52,6 @@ class _Key:
 
     num_shard: int
     quantize: str | None
-    others: tuple[tuple[str, ArgumentValue], ...]
 
 
 def to_run_parts(report: PublishedReport, file_name: str) -> tuple[Plan, Imported]:
@@ -89,11 +87,6 @@ def to_run_parts(report: PublishedReport, file_name: str) -> tuple[Plan, Importe
     return _with_digest(plan, found), found
 
 
-def written_by(report: PublishedReport) -> tuple[str, str]:
-    """A row of the run's environment: which program's definitions the figures have."""
-    return WRITTEN_BY, OURSELVES if report.own_definitions else OTHERS
-
-
 def _with_digest(plan: Plan, found: Imported) -> Plan:
     """The digest covers the figures too: nothing else tells two imports apart."""
     figures = {i: (asdict(end), [asdict(f) for f in rows]) for i, (end, rows) in found.items()}
@@ -117,9 +110,8 @@ def _version(report: PublishedReport) -> tuple[str, bool]:
     """TGI's version, and whether it was inferred from the list of arguments."""
     said = dict(report.parameters).get("TGI Version")
     if said is not None:
-        text = re.split(r"[-, ]", said)[0]
         try:
-            return str(parse_version(text)), "(assumed)" in said
+            return str(parse_version(said)), False
         except InputError as error:
             raise TableError(f"parameter `TGI Version`: {error}") from None
     listed = {name for name, _ in report.arguments} | {"num_shard"}
@@ -139,8 +131,7 @@ def _key(report: PublishedReport, block: PublishedBlock) -> _Key:
     quantize = block.quantize
     if not block.quantize_said:
         quantize = _quantize(dict(report.arguments).get("quantize", "None"))
-    others = tuple((n, value_of(text)) for n, text in block.others if n != "decode_length")
-    return _Key(block.num_shard, quantize, others)
+    return _Key(block.num_shard, quantize)
 
 
 def _quantize(text: str) -> str | None:
@@ -172,7 +163,7 @@ def _deployment(
     report: PublishedReport, key: _Key, version: str, flags: tuple[bool, bool]
 ) -> Deployment:
     assumed, quantize_varies = flags
-    varying = {"num_shard", "quantize", "model_id", *(name for name, _ in key.others)}
+    varying = {"num_shard", "quantize", "model_id"}
     constant = {name: value_of(text) for name, text in report.arguments}
     if not quantize_varies:
         # In its place where the report lists it.
@@ -186,18 +177,16 @@ def _deployment(
     variables: list[tuple[str, ArgumentValue]] = [("num_shard", key.num_shard)]
     if quantize_varies:
         variables.append(("quantize", key.quantize))
-    variables.extend(key.others)
     arguments.extend(LauncherArgument(name, value, True) for name, value in variables)
-    engine = report.engine
     return Deployment(
         deployment_id=deployment_id(variables),
-        launcher=LauncherKind.PROCESS if engine is None else LauncherKind.EMBEDDED,
+        launcher=LauncherKind.PROCESS,
         model=_model(report),
         image=None,
         tgi_version=version,
         version_assumed=assumed,
         arguments=tuple(arguments),
-        embedded=EmbeddedOptions("", "") if engine is None else EmbeddedOptions(*engine),
+        embedded=EmbeddedOptions("", ""),
         engine=Engine.TGI,
         env=(),
         timeouts=Timeouts(_NOT_SAID_S, _NOT_SAID_S, _NOT_SAID_S, _NOT_SAID_S),
@@ -209,8 +198,7 @@ def _trial(
     report: PublishedReport, block: PublishedBlock, deployment: str, size: int
 ) -> BatchTrial:
     parameters = dict(report.parameters)
-    said = dict(block.others).get("decode_length", parameters.get("Decode Length"))
-    decode_length = _whole("Decode Length", said, 1)
+    decode_length = _whole("Decode Length", parameters.get("Decode Length"), 1)
     length = block.sequence_length
     return BatchTrial(
         trial_id=f"{deployment}/s{length}-d{decode_length}-b{size}",

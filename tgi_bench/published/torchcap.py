@@ -1,6 +1,6 @@
-"""Reads TorchCAP's benchmark tables, as published or in our own layout, Markdown or reST.
+"""TorchCAP's benchmark tables, Markdown or reStructuredText: a forward pass, estimated | measured.
 
-What the tables leave out stands in facts.yaml.
+What the tables leave out stands in facts.yaml, their slips are found by torchcap_slips.
 """
 
 from __future__ import annotations
@@ -9,15 +9,32 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tgi_bench.analysis.run import LAYOUT, TableLayout
+from tgi_bench.analysis.run import Run, TableLayout, layout_of
 from tgi_bench.errors import TableError
 from tgi_bench.observation import FigureKind, PublishedEntry, PublishedMetric, PublishedValue
-from tgi_bench.published.facts import Facts, known
-from tgi_bench.published.imported_table import OK, ImportedTable
-from tgi_bench.published.reading import Grid, GridRow, Sentence, items, refuse_likeness, refused
+from tgi_bench.published.facts import known
+from tgi_bench.published.reading import (
+    OK,
+    Grid,
+    GridRow,
+    ImportedTable,
+    Items,
+    Sentence,
+    figure,
+    imported,
+    refuse_likeness,
+    refused,
+)
 from tgi_bench.published.torchcap_slips import Pair, Slips, Workload, corrected
-from tgi_bench.report.torchcap_layout import ERROR_SENTENCE, FIRST_HEADERS, relative_error
-from tgi_bench.report.words import UNDEFINED
+from tgi_bench.report.torchcap_layout import (
+    FIRST_HEADERS,
+    Comparison,
+    Figures,
+    comparison_markdown,
+    comparison_rst,
+)
+
+Entries = Sequence[PublishedEntry]
 
 METRICS = {
     "Runtime": PublishedMetric.FORWARD_MS,
@@ -37,15 +54,11 @@ BATCH_SIZE, PROMPT_TOKENS = 16, 1024
 _SLIP_NAME = ("AlCrossSim/", "AICrossSim/")
 
 _TITLE = re.compile(r"(\w+) \(([^)]+)\)", re.ASCII)
-_FLAT = re.compile(r"(\w+)(?: \(([^)]+)\))?: (Estimated|Measured|Error)", re.ASCII)
 _SIZE = re.compile(
     r"Input Sequence Size = (?::math:)?`?(\d{1,6}) (?:\\times|x) (\d{1,6})`?", re.ASCII
 )
 _DEVICES = re.compile(r"(.+?) x ([1-9]\d{0,3})", re.ASCII)
-_NUMBER = re.compile(r"\d{1,9}(?:\.\d{1,9})?", re.ASCII)
 _PERCENT = re.compile(r"(-?\d{1,15}\.\d{1,4})%", re.ASCII)
-_PRINTED_ERROR = 0.0000501
-"""Half of the last digit that a percentage with two decimals has, as a fraction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,53 +85,40 @@ class _Row:
 class _Reader:
     """What has been read so far."""
 
-    rows: list[_Row]
-    columns: list[_Column]
-    size: tuple[int, int] | None = None
-    own: bool = False
+    rows: list[_Row] = field(default_factory=list)
     slips: Slips = field(default_factory=dict)
+    size: tuple[int, int] | None = None
 
 
-def holds(found: Sequence[Grid | Sentence]) -> bool:
+def holds(found: Items) -> bool:
     """Whether the document is of this layout."""
     return any(_is_ours(item) for item in found)
 
 
-def read(text: str) -> ImportedTable:
-    """The page's tables, or our own report's. Raises TableError."""
-    reader = _Reader([], [])
-    for item in items(text):
-        if isinstance(item, Grid):
-            if _is_ours(item):
-                _table(item, reader)
-            else:
-                refuse_likeness(item, FIRST_HEADERS)
-        elif found := _SIZE.fullmatch(item.text):
-            reader.size = (int(found[1]), int(found[2]))
-        elif item.text.startswith(ERROR_SENTENCE):
-            reader.own = True
+def read(found: Items) -> ImportedTable:
+    """The page's tables. Raises TableError."""
+    reader = _Reader()
+    for item in found:
+        if isinstance(item, Sentence):
+            if said := _SIZE.fullmatch(item.text):
+                reader.size = (int(said[1]), int(said[2]))
+        elif _is_ours(item):
+            _table(item, reader)
+        else:
+            refuse_likeness(item, FIRST_HEADERS)
     if not any(pair.known for row in reader.rows for pair in row.pairs):
         raise TableError("line 1: no figures found in a table of Model and Device")
-    batch_size, prompt_tokens = reader.size or (BATCH_SIZE, PROMPT_TOKENS)
+    size = batch_size, prompt_tokens = reader.size or (BATCH_SIZE, PROMPT_TOKENS)
     if not 1 <= batch_size * prompt_tokens <= 10**9:
         raise TableError("line 1: expected an Input Sequence Size above 0")
-    if reader.own:
-        _check_errors(reader.rows)
-    else:
-        pairs = [
-            (Workload(r.model, r.accelerator, r.devices, batch_size * prompt_tokens), r.pairs)
-            for r in reader.rows
-        ]
-        fixed = corrected(pairs, reader.slips)
-        reader.rows = [
-            _Row(r.model, r.accelerator, r.devices, r.line, p)
-            for r, p in zip(reader.rows, fixed, strict=True)
-        ]
-    if any(column.unit == "GB" for column in reader.columns):
-        reader.slips["gigabytes"] = []
-    entries = tuple(_entry(row, (batch_size, prompt_tokens)) for row in reader.rows)
+    work = [
+        (Workload(r.model, r.accelerator, r.devices, batch_size * prompt_tokens), r.pairs)
+        for r in reader.rows
+    ]
+    fixed = corrected(work, reader.slips)
+    entries = [_entry(row, size, pairs) for row, pairs in zip(reader.rows, fixed, strict=True)]
     _refuse_twins(reader.rows, entries)
-    return ImportedTable(TableLayout.TORCHCAP, entries, _facts(reader, entries))
+    return imported(TableLayout.TORCHCAP, entries, **_found(reader, entries))
 
 
 def _is_ours(item: Grid | Sentence) -> bool:
@@ -127,7 +127,8 @@ def _is_ours(item: Grid | Sentence) -> bool:
 
 def _table(grid: Grid, reader: _Reader) -> None:
     columns, rows = _columns(grid)
-    reader.columns += columns
+    if any(column.unit == "GB" for column in columns):
+        reader.slips["gigabytes"] = []
     for row in rows:
         model = row.cells[0]
         if not model or not row.cells[1]:
@@ -152,18 +153,7 @@ def _columns(grid: Grid) -> tuple[list[_Column], Sequence[GridRow]]:
     if grid.rows and not any(grid.rows[0].cells[:2]):
         # Markdown has one header row, so the columns' own names stand in the first row.
         return _grouped([t for t in first if t], grid.rows[0].cells[2:], grid), grid.rows[1:]
-    found = [_FLAT.fullmatch(header) for header in first]
-    if not found or None in found or len(found) % 3:
-        raise refused(grid.line, _expected())
-    grouped: list[str] = []
-    kinds: list[str] = []
-    for place, match in enumerate(m for m in found if m is not None):
-        if place % 3 == 0:
-            grouped.append(f"{match[1]} ({match[2]})")
-        elif not grouped[-1].startswith(f"{match[1]} ("):
-            raise refused(grid.line, _expected())
-        kinds.append(match[3])
-    return _grouped(grouped, kinds, grid), grid.rows
+    raise refused(grid.line, _expected())
 
 
 def _grouped(titles: Sequence[str], below: Sequence[str], grid: Grid) -> list[_Column]:
@@ -193,12 +183,11 @@ def _expected() -> str:
 
 
 def _pair(row: GridRow, column: _Column, texts: Sequence[str]) -> Pair:
-    """Both figures and their error; all three, or none. Only our own pages write "-"."""
-    plain = ["" if text == UNDEFINED else text for text in texts]
-    first, second = (_figure(row, text) for text in plain[:2])
+    """Both figures and their error; all three, or none."""
+    first, second = (figure(row, text) if text else None for text in texts[:2])
     error = None
-    if plain[2]:
-        found = _PERCENT.fullmatch(plain[2])
+    if texts[2]:
+        found = _PERCENT.fullmatch(texts[2])
         if found is None:
             raise refused(row.line, f"expected an error such as `6.35%`, found `{texts[2]}`")
         error = float(found[1]) / 100
@@ -214,32 +203,11 @@ def _pair(row: GridRow, column: _Column, texts: Sequence[str]) -> Pair:
     )
 
 
-def _figure(row: GridRow, text: str) -> float | None:
-    if not text:
-        return None
-    if _NUMBER.fullmatch(text) is None or float(text) <= 0:
-        raise refused(row.line, f"expected a figure above 0, found `{text}`")
-    return float(text)
-
-
-def _check_errors(rows: Sequence[_Row]) -> None:
-    """On our own pages each error is that of the two figures beside it."""
-    for row in rows:
-        for pair in row.pairs:
-            error = relative_error(pair.of(FigureKind.ESTIMATED), pair.of(FigureKind.MEASURED))
-            given = pair.error
-            if (error is None) != (given is None) or (
-                error is not None and given is not None and abs(error - given) > _PRINTED_ERROR
-            ):
-                wanted = UNDEFINED if error is None else f"{error:.2%}"
-                raise refused(row.line, f"expected the error {wanted} beside {pair.printed}")
-
-
-def _entry(row: _Row, size: tuple[int, int]) -> PublishedEntry:
+def _entry(row: _Row, size: tuple[int, int], pairs: Sequence[Pair]) -> PublishedEntry:
     devices = f" x {row.devices}" if row.devices > 1 else ""
     values = tuple(
         PublishedValue(pair.metric, kind, value, printed, reason)
-        for pair in row.pairs
+        for pair in pairs
         for kind, value, printed, reason in pair.figures()
     )
     return PublishedEntry(
@@ -267,25 +235,18 @@ def _doubts(row: _Row) -> tuple[str, ...]:
     return (known("torchcap").reason("two_devices", devices=row.devices),)
 
 
-def _facts(reader: _Reader, entries: Sequence[PublishedEntry]) -> Facts:
-    """Every slip that was found, then what is in doubt."""
-    metrics = {value.metric for entry in entries for value in entry.values}
+def _found(reader: _Reader, entries: Entries) -> dict[str, str]:
+    """The slips, and what speaks against figures that only some pages have."""
     found = {name: ", ".join(dict.fromkeys(rows)) for name, rows in reader.slips.items()}
+    found["size"] = f"{entries[0].batch_size} x {entries[0].prompt_tokens}"
+    metrics = {value.metric for entry in entries for value in entry.values}
     if PublishedMetric.ENERGY_J_PER_TOKEN in metrics:
         found["energy"] = ""
     if reader.size is None:
         found["size_not_said"] = ""
     if any(entry.devices > 1 and entry.values for entry in entries):
         found["several_devices"] = ""
-    size = f"{entries[0].batch_size} x {entries[0].prompt_tokens}"
-    said = known("torchcap").facts(size=size, **found)
-    if reader.own:
-        said = tuple(
-            (name, text.replace("TorchCAP, by hand", "TorchCAP's tables, laid out by tgi-bench"))
-            for name, text in said
-            if name != "Corrected: error"
-        )
-    return ((LAYOUT, TableLayout.TORCHCAP.value), *said)
+    return found
 
 
 def _refuse_twins(rows: Sequence[_Row], entries: Sequence[PublishedEntry]) -> None:
@@ -294,3 +255,46 @@ def _refuse_twins(rows: Sequence[_Row], entries: Sequence[PublishedEntry]) -> No
         if entry.entry_id in seen:
             raise refused(row.line, f"a second row of {entry.entry_id}")
         seen.add(entry.entry_id)
+
+
+_WHO_ESTIMATED = "Estimated by TorchCAP, not by tgi-bench.\n"
+
+
+def tables(entries: Entries) -> str:
+    """Estimated, Measured and Error of each configuration; see torchcap_layout."""
+    return f"{_input_size(entries)}\n{comparison_markdown(comparisons(entries))}\n{_WHO_ESTIMATED}"
+
+
+def rst_tables(run: Run) -> tuple[str, ...]:
+    """The same in reStructuredText; () of a run that is not of this layout."""
+    if not run.entries or layout_of(run.environment) is not TableLayout.TORCHCAP:
+        return ()
+    return (_input_size(run.entries), comparison_rst(comparisons(run.entries)), _WHO_ESTIMATED)
+
+
+def _input_size(entries: Entries) -> str:
+    """Batch size and prompt tokens, which are those of every entry."""
+    return f"Input Sequence Size = {entries[0].batch_size} x {entries[0].prompt_tokens}\n"
+
+
+def comparisons(entries: Entries) -> tuple[Comparison, ...]:
+    """Entries with the estimates that their own table gives."""
+    return tuple(
+        Comparison(
+            model=entry.model,
+            accelerator=entry.accelerator,
+            num_shard=entry.devices,
+            estimated=_figures(entry, FigureKind.ESTIMATED),
+            measured=_figures(entry, FigureKind.MEASURED),
+        )
+        for entry in entries
+    )
+
+
+def _figures(entry: PublishedEntry, kind: FigureKind) -> Figures:
+    return Figures(
+        runtime_ms=entry.value(PublishedMetric.FORWARD_MS, kind),
+        memory_gib=entry.value(PublishedMetric.MEMORY_GIB, kind),
+        energy_j_per_token=entry.value(PublishedMetric.ENERGY_J_PER_TOKEN, kind),
+        tokens_per_s=entry.value(PublishedMetric.PROMPT_TOKENS_PER_S, kind),
+    )

@@ -22,8 +22,6 @@ from tgi_bench.report.torchcap_layout import (
 from tgi_bench.report.words import UNDEFINED
 
 GIB = 2**30
-OUR_ESTIMATES = "Estimated beside "
-"""Begins the heading of the section in which a page of ours lays estimates beside its figures."""
 PHASES = {
     "prefill": "Prefill",
     "decode": "Decode (token)",
@@ -41,7 +39,7 @@ _COMMON = (
 
 def title(found: Comparisons) -> str:
     """ "Estimated beside measured"."""
-    return f"{OUR_ESTIMATES}{found.word.lower()}"
+    return f"Estimated beside {found.word.lower()}"
 
 
 def section(run: Run, ids: frozenset[str] | None = None) -> str:

@@ -7,6 +7,7 @@ same entries.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tgi_bench.analysis.run import Run
 from tgi_bench.analysis.task_run import DirectRecord, TaskFigures, TaskSummary
@@ -80,16 +81,31 @@ def _generate_entry(
     run: Run, record: DirectRecord, found: tuple[GenerateTask, TaskFigures]
 ) -> PublishedEntry:
     task, figures = found
-    end = end_of(figures)
     values: tuple[PublishedValue, ...] = ()
-    if end is not None and end.outcome is Outcome.OK:
+    if _is_good(figures):
         values = _values(
             (PublishedMetric.NEW_TOKENS_PER_S, figures.new_tokens_per_s),
             (PublishedMetric.MS_PER_NEW_TOKEN, _ms(figures.ns_per_new_token)),
             (PublishedMetric.MS_PER_DECODE_STEP, _step(figures)),
             (PublishedMetric.GENERATE_S, _seconds(figures)),
         )
-    weights = _weights(record)
+    return replace(
+        _entry(run, record, values),
+        batch_size=figures.batch_size,
+        prompt_tokens=task.prompt_tokens,
+        new_tokens=task.new_tokens,
+        runs=min(t.trial.runs for t in run.tasks if isinstance(t.trial.task, GenerateTask)),
+        end=end_of(figures),
+    )
+
+
+def _entry(run: Run, record: DirectRecord, values: tuple[PublishedValue, ...]) -> PublishedEntry:
+    """Of batch size 1. runs: the fewest of any trial that is in the tables."""
+    weights = task_words.weights(record)
+    if weights not in task_words.WEIGHTS:
+        raise InputError(
+            f"weights of {weights}: no column of the layout is theirs; leave --layout out"
+        )
     return PublishedEntry(
         entry_id="",
         model=task_words.model_name(record.model),
@@ -98,11 +114,11 @@ def _generate_entry(
         parallelism=task_words.parallelism(record.model),
         dtype=None if weights in QUANTIZE else weights,
         quantize=QUANTIZE.get(weights),
-        batch_size=figures.batch_size,
-        prompt_tokens=task.prompt_tokens,
-        new_tokens=task.new_tokens,
-        runs=_generate_runs(run),
-        end=end,
+        batch_size=1,
+        prompt_tokens=None,
+        new_tokens=None,
+        runs=min(task.trial.runs for task in run.tasks),
+        end=TrialEnd(Outcome.OK, "") if values else None,
         values=values,
     )
 
@@ -118,43 +134,17 @@ def _summary_entry(run: Run, record: DirectRecord) -> PublishedEntry:
     summary = next((t.figures[0] for t in tasks if _is_summary(t) and t.figures), None)
     ends = [end_of(figures) for figures in (summary, call) if figures is not None]
     bad = next((e for e in ends if e is not None and e.outcome is not Outcome.OK), None)
-    good = [figures for figures in (summary, call) if figures is not None and _is_good(figures)]
+    ran = call if call is not None and _is_good(call) else None
+    good = summary if summary is not None and _is_good(summary) else None
     values = _values(
-        (PublishedMetric.SUMMARIZE_S, _seconds(summary) if summary in good else None),
-        (
-            PublishedMetric.NEW_TOKENS_PER_S,
-            call.new_tokens_per_s if call is not None and call in good else None,
-        ),
-        (
-            PublishedMetric.SUMMARIZE_NEW_TOKENS,
-            summary.new_tokens if summary is not None and summary in good else None,
-        ),
+        (PublishedMetric.SUMMARIZE_S, _seconds(good)),
+        (PublishedMetric.NEW_TOKENS_PER_S, None if ran is None else ran.new_tokens_per_s),
+        (PublishedMetric.SUMMARIZE_NEW_TOKENS, None if good is None else good.new_tokens),
     )
-    weights = _weights(record)
-    return PublishedEntry(
-        entry_id="",
-        model=task_words.model_name(record.model),
-        accelerator=task_words.device_with_memory(run, record),
-        devices=record.model.devices,
-        parallelism=task_words.parallelism(record.model),
-        dtype=None if weights in QUANTIZE else weights,
-        quantize=QUANTIZE.get(weights),
-        batch_size=1,
-        prompt_tokens=None,
-        new_tokens=None,
-        runs=_runs(run),
-        end=bad or (TrialEnd(Outcome.OK, "") if values else None),
-        values=values,
+    entry = replace(
+        _entry(run, record, values), accelerator=task_words.device_with_memory(run, record)
     )
-
-
-def _weights(record: DirectRecord) -> str:
-    weights = task_words.weights(record)
-    if weights not in task_words.WEIGHTS:
-        raise InputError(
-            f"weights of {weights}: no column of the layout is theirs; leave --layout out"
-        )
-    return weights
+    return entry if bad is None else replace(entry, end=bad)
 
 
 def _generates(task: TaskSummary) -> tuple[TaskFigures, ...]:
@@ -176,16 +166,6 @@ def end_of(figures: TaskFigures) -> TrialEnd | None:
     if figures.end is not None and figures.end.outcome in _OUT_OF_MEMORY:
         return TrialEnd(Outcome.OUT_OF_MEMORY, figures.end.reason)
     return None
-
-
-def _generate_runs(run: Run) -> int:
-    """The fewest of any generate trial, which alone are in that layout."""
-    return min(t.trial.runs for t in run.tasks if isinstance(t.trial.task, GenerateTask))
-
-
-def _runs(run: Run) -> int:
-    """The fewest of any trial that is in the tables."""
-    return min(task.trial.runs for task in run.tasks)
 
 
 def _values(*found: tuple[PublishedMetric, float | None]) -> tuple[PublishedValue, ...]:

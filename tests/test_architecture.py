@@ -34,7 +34,7 @@ ARROWS: dict[str, frozenset[str]] = {
     "record": frozenset({"plan"}),
     "analysis": frozenset({"plan", "estimate"}),
     "report": frozenset({"analysis", "plan", "estimate"}),
-    "published": frozenset({"report", "analysis", "record", "plan"}),
+    "published": frozenset({"report", "analysis", "record", "estimate", "plan"}),
     "server": frozenset({"wire", "estimate", "torch_engine"}),
     "watcher": frozenset({"drive", "plan"}),
     "sweep": frozenset({"launch", "drive", "record", "plan", "analysis", "watcher"}),

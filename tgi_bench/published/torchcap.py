@@ -25,7 +25,7 @@ from tgi_bench.published.reading import (
     refuse_likeness,
     refused,
 )
-from tgi_bench.published.torchcap_slips import Pair, Slips, Workload, corrected
+from tgi_bench.published.torchcap_slips import Pair, Row, Slips, corrected
 from tgi_bench.report.torchcap_layout import (
     FIRST_HEADERS,
     Comparison,
@@ -70,22 +70,11 @@ class _Column:
     kinds: tuple[FigureKind, FigureKind]
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """One configuration; pairs are in the file's column order."""
-
-    model: str
-    accelerator: str
-    devices: int
-    line: int
-    pairs: tuple[Pair, ...]
-
-
 @dataclass(slots=True)
 class _Reader:
     """What has been read so far."""
 
-    rows: list[_Row] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
     slips: Slips = field(default_factory=dict)
     size: tuple[int, int] | None = None
 
@@ -111,13 +100,9 @@ def read(found: Items) -> ImportedTable:
     size = batch_size, prompt_tokens = reader.size or (BATCH_SIZE, PROMPT_TOKENS)
     if not 1 <= batch_size * prompt_tokens <= 10**9:
         raise TableError("line 1: expected an Input Sequence Size above 0")
-    work = [
-        (Workload(r.model, r.accelerator, r.devices, batch_size * prompt_tokens), r.pairs)
-        for r in reader.rows
-    ]
-    fixed = corrected(work, reader.slips)
-    entries = [_entry(row, size, pairs) for row, pairs in zip(reader.rows, fixed, strict=True)]
-    _refuse_twins(reader.rows, entries)
+    rows = corrected(reader.rows, batch_size * prompt_tokens, reader.slips)
+    entries = [_entry(row, size) for row in rows]
+    _refuse_twins(rows, entries)
     return imported(TableLayout.TORCHCAP, entries, **_found(reader, entries))
 
 
@@ -141,7 +126,7 @@ def _table(grid: Grid, reader: _Reader) -> None:
             _pair(row, column, row.cells[2 + 3 * place : 5 + 3 * place])
             for place, column in enumerate(columns)
         )
-        reader.rows.append(_Row(model, accelerator, devices, row.line, pairs))
+        reader.rows.append(Row(model, accelerator, devices, row.line, pairs))
 
 
 def _columns(grid: Grid) -> tuple[list[_Column], Sequence[GridRow]]:
@@ -203,15 +188,14 @@ def _pair(row: GridRow, column: _Column, texts: Sequence[str]) -> Pair:
     )
 
 
-def _entry(row: _Row, size: tuple[int, int], pairs: Sequence[Pair]) -> PublishedEntry:
-    devices = f" x {row.devices}" if row.devices > 1 else ""
+def _entry(row: Row, size: tuple[int, int]) -> PublishedEntry:
     values = tuple(
         PublishedValue(pair.metric, kind, value, printed, reason)
-        for pair in pairs
+        for pair in row.pairs
         for kind, value, printed, reason in pair.figures()
     )
     return PublishedEntry(
-        entry_id=f"{row.model}/{row.accelerator}{devices}",
+        entry_id=f"{row.model}/{row.device}",
         model=row.model,
         accelerator=row.accelerator,
         devices=row.devices,
@@ -228,7 +212,7 @@ def _entry(row: _Row, size: tuple[int, int], pairs: Sequence[Pair]) -> Published
     )
 
 
-def _doubts(row: _Row) -> tuple[str, ...]:
+def _doubts(row: Row) -> tuple[str, ...]:
     """Whether its stated degree is the one it ran with."""
     if row.devices <= 2 or not row.model.startswith(_SLIP_NAME[1]):
         return ()
@@ -249,7 +233,7 @@ def _found(reader: _Reader, entries: Entries) -> dict[str, str]:
     return found
 
 
-def _refuse_twins(rows: Sequence[_Row], entries: Sequence[PublishedEntry]) -> None:
+def _refuse_twins(rows: Sequence[Row], entries: Sequence[PublishedEntry]) -> None:
     seen: set[str] = set()
     for row, entry in zip(rows, entries, strict=True):
         if entry.entry_id in seen:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tgi_bench.analysis.accelerator_of import published_row
 from tgi_bench.errors import TableError
+from tgi_bench.estimate.tables import accelerator
 from tgi_bench.observation import FigureKind, PublishedMetric
 from tgi_bench.published.facts import known
 from tgi_bench.report.torchcap_layout import ENERGY, THROUGHPUT
 
-RATED_POWER_W = {"NVIDIA RTX A5000": 230.0, "NVIDIA RTX A6000": 300.0}
-"""Maximum power, NVIDIA's data sheets of the RTX A5000 and the RTX A6000."""
 _HALF = 0.5000001
 _HALF_CENT = 0.005
 _HALF_PERCENT_DIGIT = 0.0000501
@@ -56,44 +56,76 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
-    """What one row ran: tokens is batch size x prompt tokens."""
+class Row:
+    """One configuration; pairs are in the file's column order."""
 
     model: str
     accelerator: str
     devices: int
-    tokens: int
+    line: int
+    pairs: tuple[Pair, ...]
+
+    @property
+    def device(self) -> str:
+        """ "NVIDIA RTX A5000 x 8"."""
+        return self.accelerator + (f" x {self.devices}" if self.devices > 1 else "")
 
     @property
     def name(self) -> str:
         """ "facebook/opt-1.3b on NVIDIA RTX A5000 x 8"."""
-        devices = f" x {self.devices}" if self.devices > 1 else ""
-        return f"{self.model} on {self.accelerator}{devices}"
+        return f"{self.model} on {self.device}"
+
+    @property
+    def power_w(self) -> float | None:
+        """The accelerator's rated power; None where it is not known."""
+        row = published_row(self.accelerator)
+        return None if row is None else accelerator(row).tdp_w
 
 
 Slips = dict[str, list[str]]
 """The slips that a page has, by their word in facts.yaml, with the rows that have them where these
 are named there: of a rated power by row, else by quantity and row."""
 
-Rows = Sequence[tuple[Workload, tuple[Pair, ...]]]
 _TwinKey = tuple[str, int, float | None, float | None]
 
 
-def corrected(rows: Rows, slips: Slips) -> list[tuple[Pair, ...]]:
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """What of a whole page a figure is mended by. tokens: batch size x prompt tokens of each row.
+
+    powers_w: rated, of every accelerator of the page. twins: accelerator and estimate of each
+    memory pair whose error fits, the first of equal ones: memory does not depend on the
+    accelerator, so the same model on as many devices has the same measurement, estimate and error.
+    """
+
+    tokens: int
+    powers_w: tuple[float, ...]
+    twins: Mapping[_TwinKey, tuple[str, float | None]]
+    slips: Slips
+
+
+def corrected(rows: Sequence[Row], tokens: int, slips: Slips) -> list[Row]:
     """Every row's figures after corrections; `slips` says which there were.
 
-    Raises TableError where the errors fit no reading of the columns.
+    tokens: batch size x prompt tokens. Raises TableError where the errors fit no reading of the
+    columns.
     """
-    pairs = [pair for _, row in rows for pair in row if pair.error is not None]
+    pairs = [pair for row in rows for pair in row.pairs if pair.error is not None]
     estimate = _estimate_column(pairs)
     straight = [
-        (work, tuple(_ordered(pair, estimate, slips) for pair in row)) for work, row in rows
+        replace(row, pairs=tuple(_ordered(pair, estimate, slips) for pair in row.pairs))
+        for row in rows
     ]
-    twins = _twins(straight)
+    powers = dict.fromkeys(row.power_w for row in rows)
+    page = _Page(tokens, tuple(w for w in powers if w is not None), _twins(straight), slips)
     retyped = [
-        (work, tuple(_retyped(pair, work, twins, slips) for pair in row)) for work, row in straight
+        replace(row, pairs=tuple(_retyped(pair, row, page) for pair in row.pairs))
+        for row in straight
     ]
-    return [tuple(_converted(pair, work, row, slips) for pair in row) for work, row in retyped]
+    return [
+        replace(row, pairs=tuple(_converted(pair, row, page) for pair in row.pairs))
+        for row in retyped
+    ]
 
 
 def _fits(pair: Pair, denominator: int) -> bool:
@@ -140,46 +172,36 @@ def _ordered(pair: Pair, estimate: int, slips: Slips) -> Pair:
     return replace(pair, kinds=(pair.kinds[1], pair.kinds[0]), reasons=(swapped, swapped))
 
 
-def _twins(rows: Rows) -> dict[_TwinKey, tuple[str, float | None]]:
-    """Accelerator and estimate of each memory pair whose error fits, the first of equal ones.
-
-    Memory does not depend on the accelerator, so the same model on as many devices has the same
-    measurement, estimate and error.
-    """
+def _twins(rows: Sequence[Row]) -> dict[_TwinKey, tuple[str, float | None]]:
     found: dict[_TwinKey, tuple[str, float | None]] = {}
-    for work, row in rows:
-        for pair in row:
+    for row in rows:
+        for pair in row.pairs:
             estimate = pair.kinds.index(FigureKind.ESTIMATED)
             if pair.metric is PublishedMetric.MEMORY_GIB and _fits(pair, estimate):
-                found.setdefault(
-                    _twin_key(pair, work), (work.accelerator, pair.of(FigureKind.ESTIMATED))
-                )
+                twin = (row.accelerator, pair.of(FigureKind.ESTIMATED))
+                found.setdefault(_twin_key(pair, row), twin)
     return found
 
 
-def _twin_key(pair: Pair, work: Workload) -> _TwinKey:
-    return (work.model, work.devices, pair.error, pair.of(FigureKind.MEASURED))
+def _twin_key(pair: Pair, row: Row) -> _TwinKey:
+    return (row.model, row.devices, pair.error, pair.of(FigureKind.MEASURED))
 
 
-def _retyped(
-    pair: Pair,
-    work: Workload,
-    twins: Mapping[_TwinKey, tuple[str, float | None]],
-    slips: Slips,
-) -> Pair:
+def _retyped(pair: Pair, row: Row, page: _Page) -> Pair:
     """An estimate that its error does not fit, as its twin has it; else left in doubt."""
     estimate = pair.kinds.index(FigureKind.ESTIMATED)
     direct = {PublishedMetric.FORWARD_MS: "Runtime", PublishedMetric.MEMORY_GIB: "Memory"}
     if pair.error is None or pair.metric not in direct or _fits(pair, estimate):
         return pair
-    what = f"{direct[pair.metric]} of {work.name}"
-    twin = twins.get(_twin_key(pair, work)) if pair.metric is PublishedMetric.MEMORY_GIB else None
+    what = f"{direct[pair.metric]} of {row.name}"
+    is_memory = pair.metric is PublishedMetric.MEMORY_GIB
+    twin = page.twins.get(_twin_key(pair, row)) if is_memory else None
     if twin is not None:
-        slips.setdefault("mistyped", []).append(what)
-        accelerator, right = twin
-        why = known("torchcap").reason("mistyped", accelerator=accelerator, estimate=right)
+        page.slips.setdefault("mistyped", []).append(what)
+        device, right = twin
+        why = known("torchcap").reason("mistyped", accelerator=device, estimate=right)
         return _with(pair, estimate, (right, why))
-    slips.setdefault("contradicted", []).append(what)
+    page.slips.setdefault("contradicted", []).append(what)
     why = known("torchcap").reason("contradicted", error=f"{pair.error:.2%}")
     return _with(pair, estimate, (pair.values[estimate], why))
 
@@ -192,11 +214,11 @@ def _with(pair: Pair, place: int, figure: tuple[float | None, str]) -> Pair:
     return replace(pair, values=(values[0], values[1]), reasons=(reasons[0], reasons[1]))
 
 
-def _converted(pair: Pair, work: Workload, row: tuple[Pair, ...], slips: Slips) -> Pair:
+def _converted(pair: Pair, row: Row, page: _Page) -> Pair:
     """Throughput and energy, which the tables compute from the runtime in the same row."""
     if pair.metric not in (PublishedMetric.PROMPT_TOKENS_PER_S, PublishedMetric.ENERGY_J_PER_TOKEN):
         return pair
-    runtime = next((p for p in row if p.metric is PublishedMetric.FORWARD_MS), None)
+    runtime = next((p for p in row.pairs if p.metric is PublishedMetric.FORWARD_MS), None)
     for kind in FigureKind:
         place = pair.kinds.index(kind)
         printed = pair.values[place]
@@ -206,20 +228,19 @@ def _converted(pair: Pair, work: Workload, row: tuple[Pair, ...], slips: Slips) 
         if runtime_ms is None:
             raise TableError(f"line {pair.line}: a {pair.metric.value} without its runtime")
         if pair.metric is PublishedMetric.PROMPT_TOKENS_PER_S:
-            figure = _rate(pair, printed, (runtime_ms, work.tokens), slips)
+            figure = _rate(pair, printed, runtime_ms, page)
         else:
-            figure = _energy(printed, runtime_ms, work, slips)
+            figure = _energy(printed, runtime_ms, row, page)
         pair = _with(pair, place, figure)
     return pair
 
 
-def _rate(pair: Pair, printed: float, work: tuple[float, int], slips: Slips) -> tuple[float, str]:
+def _rate(pair: Pair, printed: float, runtime_ms: float, page: _Page) -> tuple[float, str]:
     """tokens / runtime; printed is the time of a token in us, or that rate already."""
-    runtime_ms, tokens = work
-    rate = tokens / (runtime_ms / 1e3)
-    us_per_token = runtime_ms * 1e3 / tokens
+    rate = page.tokens / (runtime_ms / 1e3)
+    us_per_token = runtime_ms * 1e3 / page.tokens
     if abs(printed - us_per_token) <= _HALF_CENT * 1.001 + 1e-4 * us_per_token:
-        slips.setdefault("time_per_token", [])
+        page.slips.setdefault("time_per_token", [])
         return round(rate, THROUGHPUT.decimals), known("torchcap").reason("time_per_token")
     if abs(printed - rate) <= 1e-3 * rate:
         return printed, ""
@@ -229,24 +250,24 @@ def _rate(pair: Pair, printed: float, work: tuple[float, int], slips: Slips) -> 
     )
 
 
-def _energy(printed: float, runtime_ms: float, work: Workload, slips: Slips) -> tuple[float, str]:
+def _energy(printed: float, runtime_ms: float, row: Row, page: _Page) -> tuple[float, str]:
     """Rated power x all devices x runtime / tokens; printed is one device's, in three decimals."""
-    per_watt = runtime_ms / 1e3 / work.tokens
+    per_watt = runtime_ms / 1e3 / page.tokens
     said = known("torchcap").reason
-    power_w = RATED_POWER_W.get(work.accelerator)
+    power_w = row.power_w
     if power_w is None:
         return printed, said("unknown_power")
-    fitting = [w for w in (power_w, *RATED_POWER_W.values()) if _is_energy(printed, w * per_watt)]
+    fitting = [w for w in (power_w, *page.powers_w) if _is_energy(printed, w * per_watt)]
     if not fitting:
         return printed, said("no_power")
     reason = said("rated_power", watts=f"{power_w:g}")
     if fitting[0] != power_w:
-        slips.setdefault("wrong_power", []).append(work.name)
+        page.slips.setdefault("wrong_power", []).append(row.name)
         reason = said("other_power", rated_power=reason, other_watts=f"{fitting[0]:g}")
-    if work.devices > 1:
-        slips.setdefault("one_device_energy", [])
-        reason = said("of_all_devices", energy=reason, devices=work.devices)
-    return round(power_w * per_watt * work.devices, ENERGY.decimals), reason
+    if row.devices > 1:
+        page.slips.setdefault("one_device_energy", [])
+        reason = said("of_all_devices", energy=reason, devices=row.devices)
+    return round(power_w * per_watt * row.devices, ENERGY.decimals), reason
 
 
 def _is_energy(printed: float, joules: float) -> bool:

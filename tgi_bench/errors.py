@@ -111,7 +111,11 @@ def not_written(what: str, error: OSError) -> ResultsError:
 
 
 class TableError(InputError):
-    """A published report that does not parse."""
+    """A published table that does not parse. line: 1-based; None where no one line is at fault."""
+
+    def __init__(self, what: str, line: int | None = None) -> None:
+        super().__init__(what if line is None else f"line {line}: {what}")
+        self.what, self.line = what, line
 
 
 class LaunchError(TgiBenchError):

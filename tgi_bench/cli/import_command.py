@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from tgi_bench.cli.echo import echo
 from tgi_bench.cli.experiment_file import read_text
 from tgi_bench.cli.run_view import load, write_documents
-from tgi_bench.errors import TableError
+from tgi_bench.errors import InputError, TableError
 from tgi_bench.inert import one_line
 from tgi_bench.plan.experiment import require_name
 from tgi_bench.published.command import keep, read
 from tgi_bench.published.page import imported_documents
 
 _MOST_BYTES = 1 << 24
-_LINE = re.compile(r"line (\d+): (.*)", re.DOTALL)
 
 
 def run(file: Path, name: str | None, results: Path) -> None:
@@ -26,18 +24,12 @@ def run(file: Path, name: str | None, results: Path) -> None:
     try:
         found = read(text, name or file.name)
     except TableError as error:
-        raise TableError(_located(file, str(error))) from None
+        place = str(file) if error.line is None else f"{file}:{error.line}"
+        raise InputError(one_line(f"{place}: {error.what}")) from None
     run_dir = keep(found, _shown(file), results)
     write_documents(run_dir, imported_documents(load(run_dir)))
     echo(f"imported {found.counts} with figures from {file}")
     echo(f"report   {run_dir / 'report.md'}")
-
-
-def _located(file: Path, message: str) -> str:
-    """ "line 3: ..." of a parser that knows no file as "file:3: ..."."""
-    found = _LINE.fullmatch(message)
-    place = f"{file}:{found[1]}" if found else str(file)
-    return one_line(f"{place}: {found[2] if found else message}")
 
 
 def _shown(file: Path) -> str:

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tgi_bench.analysis.run import Run, TableLayout
-from tgi_bench.errors import TableError
 from tgi_bench.observation import (
     FigureKind,
     Outcome,
@@ -95,7 +94,7 @@ def read(found: Items) -> ImportedTable:
         else:
             entries.extend(_entry(row, place) for row in item.rows)
     if not any(entry.values for entry in entries):
-        raise TableError("line 1: no figures found under the column `bits`")
+        raise refused(1, "no figures found under the column `bits`")
     named = _numbered(entries)
     return imported(TableLayout.H2OGPT, named, **_found(named))
 

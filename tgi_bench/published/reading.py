@@ -104,7 +104,7 @@ def items(text: str) -> Iterator[Grid | Sentence]:
 
 def refused(line: int, what: str) -> TableError:
     """What is wrong in that line."""
-    return TableError(f"line {line}: {what}")
+    return TableError(what, line)
 
 
 def figure(row: GridRow, text: str, expected: str = "a figure above 0") -> float:

@@ -27,7 +27,7 @@ from tgi_bench.plan.plan import (
     Sampling,
     Timeouts,
 )
-from tgi_bench.published.reading import experiment_name
+from tgi_bench.published.reading import experiment_name, refused
 from tgi_bench.published.tgi import (
     NO_RUNS,
     Cell,
@@ -274,9 +274,7 @@ def _has_numbers(row: PublishedRow) -> bool:
     """Whether Average, Lowest and Highest are numbers; all three are, or none."""
     numbers = [isinstance(cell, float) for cell in row.cells[:3]]
     if any(numbers) and not all(numbers):
-        raise TableError(
-            f"line {row.line}: expected numbers, or none, in all of Average, Lowest and Highest"
-        )
+        raise refused(row.line, "expected numbers, or none, in all of Average, Lowest and Highest")
     return all(numbers)
 
 

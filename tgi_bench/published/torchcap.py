@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tgi_bench.analysis.run import Run, TableLayout, layout_of
-from tgi_bench.errors import TableError
 from tgi_bench.observation import FigureKind, PublishedEntry, PublishedMetric, PublishedValue
 from tgi_bench.published.facts import known
 from tgi_bench.published.reading import (
@@ -96,10 +95,10 @@ def read(found: Items) -> ImportedTable:
         else:
             refuse_likeness(item, FIRST_HEADERS)
     if not any(pair.known for row in reader.rows for pair in row.pairs):
-        raise TableError("line 1: no figures found in a table of Model and Device")
+        raise refused(1, "no figures found in a table of Model and Device")
     size = batch_size, prompt_tokens = reader.size or (BATCH_SIZE, PROMPT_TOKENS)
     if not 1 <= batch_size * prompt_tokens <= 10**9:
-        raise TableError("line 1: expected an Input Sequence Size above 0")
+        raise refused(1, "expected an Input Sequence Size above 0")
     rows = corrected(reader.rows, batch_size * prompt_tokens, reader.slips)
     entries = [_entry(row, size) for row in rows]
     _refuse_twins(rows, entries)

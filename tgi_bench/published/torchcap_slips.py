@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tgi_bench.analysis.accelerator_of import published_row
-from tgi_bench.errors import TableError
 from tgi_bench.estimate.tables import accelerator
 from tgi_bench.observation import FigureKind, PublishedMetric
 from tgi_bench.published.facts import known
+from tgi_bench.published.reading import refused
 from tgi_bench.report.torchcap_layout import ENERGY, THROUGHPUT
 
 _HALF = 0.5000001
@@ -153,12 +153,13 @@ def _estimate_column(pairs: Sequence[Pair]) -> int:
     """0 or 1: the column that the runtimes' errors are relative to."""
     runtimes = [p for p in pairs if p.metric is PublishedMetric.FORWARD_MS]
     if not runtimes:
-        raise TableError("line 1: no runtime has an Error, by which its estimate could be told")
+        raise refused(1, "no runtime has an Error, by which its estimate could be told")
     fits = [sum(_fits(pair, column) for pair in runtimes) for column in (0, 1)]
     if fits[0] == fits[1] or 2 * max(fits) < len(runtimes):
-        raise TableError(
-            f"line {runtimes[0].line}: the errors of Runtime are (second - first) / first in "
-            f"{fits[0]} and / second in {fits[1]} of {len(runtimes)} rows; expected one of both"
+        raise refused(
+            runtimes[0].line,
+            f"the errors of Runtime are (second - first) / first in "
+            f"{fits[0]} and / second in {fits[1]} of {len(runtimes)} rows; expected one of both",
         )
     return 0 if fits[0] > fits[1] else 1
 
@@ -226,7 +227,7 @@ def _converted(pair: Pair, row: Row, page: _Page) -> Pair:
         if printed is None:
             continue
         if runtime_ms is None:
-            raise TableError(f"line {pair.line}: a {pair.metric.value} without its runtime")
+            raise refused(pair.line, f"a {pair.metric.value} without its runtime")
         if pair.metric is PublishedMetric.PROMPT_TOKENS_PER_S:
             figure = _rate(pair, printed, runtime_ms, page)
         else:
@@ -244,9 +245,10 @@ def _rate(pair: Pair, printed: float, runtime_ms: float, page: _Page) -> tuple[f
         return round(rate, THROUGHPUT.decimals), known("torchcap").reason("time_per_token")
     if abs(printed - rate) <= 1e-3 * rate:
         return printed, ""
-    raise TableError(
-        f"line {pair.line}: throughput {printed} is neither the {rate:.1f} tokens/s nor the "
-        f"{us_per_token:.2f} us per token of its runtime"
+    raise refused(
+        pair.line,
+        f"throughput {printed} is neither the {rate:.1f} tokens/s nor the "
+        f"{us_per_token:.2f} us per token of its runtime",
     )
 
 

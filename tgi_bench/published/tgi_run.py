@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from hashlib import sha256
 
 from tgi_bench.analysis.arguments import same
@@ -27,7 +27,7 @@ from tgi_bench.plan.plan import (
     Sampling,
     Timeouts,
 )
-from tgi_bench.published.reading import experiment_name, refused
+from tgi_bench.published.reading import NO_FIGURE, OK, experiment_name, refused
 from tgi_bench.published.tgi import (
     NO_RUNS,
     Cell,
@@ -46,12 +46,8 @@ _NOT_SAID_S = 0.0
 """A timeout that the report does not give; an imported trial is never run."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Key:
-    """What one deployment of the report differs in."""
-
-    num_shard: int
-    quantize: str | None
+_Key = tuple[int, str | None]
+"""num_shard and quantize, in which the deployments of a report differ."""
 
 
 def to_run_parts(report: PublishedReport, file_name: str) -> tuple[Plan, Imported]:
@@ -62,7 +58,7 @@ def to_run_parts(report: PublishedReport, file_name: str) -> tuple[Plan, Importe
     """
     version, assumed = _version(report)
     keys = {_key(report, block): None for block in report.blocks}
-    quantize_varies = len({key.quantize for key in keys}) > 1
+    quantize_varies = len({quantize for _, quantize in keys}) > 1
     deployments = {
         key: _deployment(report, key, version, (assumed, quantize_varies)) for key in keys
     }
@@ -131,7 +127,7 @@ def _key(report: PublishedReport, block: PublishedBlock) -> _Key:
     quantize = block.quantize
     if not block.quantize_said:
         quantize = _quantize(dict(report.arguments).get("quantize", "None"))
-    return _Key(block.num_shard, quantize)
+    return (block.num_shard, quantize)
 
 
 def _quantize(text: str) -> str | None:
@@ -162,24 +158,20 @@ def value_of(text: str) -> ArgumentValue:
 def _deployment(
     report: PublishedReport, key: _Key, version: str, flags: tuple[bool, bool]
 ) -> Deployment:
-    assumed, quantize_varies = flags
-    varying = {"num_shard", "quantize", "model_id"}
+    (num_shard, quantize), (assumed, quantize_varies) = key, flags
     constant = {name: value_of(text) for name, text in report.arguments}
-    if not quantize_varies:
-        # In its place where the report lists it.
-        constant["quantize"] = key.quantize
-        varying.discard("quantize")
+    constant["quantize"] = quantize
+    variables: dict[str, ArgumentValue] = {"num_shard": num_shard}
+    if quantize_varies:
+        variables["quantize"] = quantize
     arguments = [
         LauncherArgument(name, value, False)
         for name, value in constant.items()
-        if name not in varying
+        if name not in (*variables, "model_id")
     ]
-    variables: list[tuple[str, ArgumentValue]] = [("num_shard", key.num_shard)]
-    if quantize_varies:
-        variables.append(("quantize", key.quantize))
-    arguments.extend(LauncherArgument(name, value, True) for name, value in variables)
+    arguments += [LauncherArgument(name, value, True) for name, value in variables.items()]
     return Deployment(
-        deployment_id=deployment_id(variables),
+        deployment_id=deployment_id(list(variables.items())),
         launcher=LauncherKind.PROCESS,
         model=_model(report),
         image=None,
@@ -258,14 +250,13 @@ def _figures(
     )
     words = [row.cells[0] for row in rows if not _has_numbers(row)]
     if not words or (trial.decode_length == 1 and len(figures) == 1):
-        return TrialEnd(Outcome.OK, ""), figures
+        return OK, figures
     return _end(words[0]), figures
 
 
 def _end(word: Cell) -> TrialEnd:
     if word == NO_RUNS:
-        reason = "no figure in the published table; read as out of memory (inferred)"
-        return TrialEnd(Outcome.OUT_OF_MEMORY, reason)
+        return NO_FIGURE
     outcome = outcome_of(str(word)) or Outcome.FAILED
     return TrialEnd(outcome, f"the imported report says `{word}`")
 

@@ -35,18 +35,13 @@ from tgi_bench.report.torchcap_layout import (
 
 Entries = Sequence[PublishedEntry]
 
-METRICS = {
-    "Runtime": PublishedMetric.FORWARD_MS,
-    "Memory": PublishedMetric.MEMORY_GIB,
-    "Energy": PublishedMetric.ENERGY_J_PER_TOKEN,
-    "Throughput": PublishedMetric.PROMPT_TOKENS_PER_S,
+QUANTITIES = {
+    "Runtime": (PublishedMetric.FORWARD_MS, ("ms",)),
+    "Memory": (PublishedMetric.MEMORY_GIB, ("GB", "GiB")),
+    "Energy": (PublishedMetric.ENERGY_J_PER_TOKEN, ("J/token",)),
+    "Throughput": (PublishedMetric.PROMPT_TOKENS_PER_S, ("token/sec", "token/s", "tokens/s")),
 }
-UNITS = {
-    "Runtime": ("ms",),
-    "Memory": ("GB", "GiB"),
-    "Energy": ("J/token",),
-    "Throughput": ("token/sec", "token/s", "tokens/s"),
-}
+"""Metric and units of each name in a header."""
 DTYPE = "float16"
 BATCH_SIZE, PROMPT_TOKENS = 16, 1024
 """Of the tool's script, where the page does not say."""
@@ -147,7 +142,7 @@ def _grouped(titles: Sequence[str], below: Sequence[str], grid: Grid) -> list[_C
     for place, title in enumerate(titles):
         found = _TITLE.fullmatch(title)
         kinds = below[3 * place : 3 * place + 2]
-        if found is None or found[2] not in UNITS.get(found[1], ()):
+        if found is None or found[2] not in QUANTITIES.get(found[1], ("", ()))[1]:
             raise refused(grid.line, _expected())
         if sorted(kinds) != ["Estimated", "Measured"] or below[3 * place + 2] != "Error":
             raise refused(grid.line, _expected())
@@ -159,7 +154,7 @@ def _grouped(titles: Sequence[str], below: Sequence[str], grid: Grid) -> list[_C
 
 
 def _expected() -> str:
-    names = ", ".join(f"{name} ({' or '.join(units)})" for name, units in UNITS.items())
+    names = ", ".join(f"{name} ({' or '.join(units)})" for name, (_, units) in QUANTITIES.items())
     return (
         f"expected columns Model and Device, then of {names}, each with Estimated, Measured and "
         "Error"
@@ -178,7 +173,7 @@ def _pair(row: GridRow, column: _Column, texts: Sequence[str]) -> Pair:
     if None in (first, second) and error is not None:
         raise refused(row.line, f"an error of {column.name} without both of its figures")
     return Pair(
-        metric=METRICS[column.name],
+        metric=QUANTITIES[column.name][0],
         kinds=column.kinds,
         values=(first, second),
         error=error,

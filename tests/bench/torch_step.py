@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from tests.bench.figures import Figure
 
 if TYPE_CHECKING:
-    from tgi_bench.torch_engine.loaded_model import LoadedModel
+    from tgi_bench.torch_engine.model import LoadedModel
 
 PROMPT_TOKENS = 64
 GOAL = 1.03

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command_line import CommandLine
-from tgi_bench.torch_engine import extra
+from tgi_bench.torch_engine import spec
 
 EXPERIMENT = """\
 experiment: direct
@@ -54,7 +54,7 @@ def test_a_document_that_is_not_there(tgi_bench: CommandLine, file: Path) -> Non
 def test_a_missing_extra_is_one_sentence(
     tgi_bench: CommandLine, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(extra, "find_spec", lambda name: None)
+    monkeypatch.setattr(spec, "find_spec", lambda name: None)
     said = tgi_bench.refused("sweep", file)
     assert said.count("\n") == 1
     assert "pip install 'tgi-bench[transformers]'" in said

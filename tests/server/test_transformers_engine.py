@@ -19,8 +19,8 @@ from tests.torch_engine.tiny import CONFIGS, POSITIONS, expected, loaded, spec  
 from tgi_bench.server.behaviour import Behaviour  # noqa: E402
 from tgi_bench.server.config import Version  # noqa: E402
 from tgi_bench.server.transformers_engine import TransformersEngine  # noqa: E402
-from tgi_bench.torch_engine.loaded_model import LoadedModel  # noqa: E402
 from tgi_bench.torch_engine.loading import load  # noqa: E402
+from tgi_bench.torch_engine.model import LoadedModel  # noqa: E402
 from tgi_bench.wire.messages import (  # noqa: E402
     Batch,
     CachedBatch,

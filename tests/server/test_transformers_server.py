@@ -28,8 +28,8 @@ skip_without_torch()
 
 from tests.torch_engine.text_files import write_model  # noqa: E402
 from tests.torch_engine.tiny import expected, spec, write_config  # noqa: E402
-from tgi_bench.torch_engine.loaded_model import LoadedModel  # noqa: E402
 from tgi_bench.torch_engine.loading import load  # noqa: E402
+from tgi_bench.torch_engine.model import LoadedModel  # noqa: E402
 from tgi_bench.wire import codec  # noqa: E402
 from tgi_bench.wire.messages import (  # noqa: E402
     Batch,

@@ -13,8 +13,11 @@ skip_without_torch()
 import torch  # noqa: E402
 from transformers import AutoModelForCausalLM  # noqa: E402
 
-from tgi_bench.torch_engine.architecture import named_config, named_positions  # noqa: E402
-from tgi_bench.torch_engine.model_config import model_config  # noqa: E402
+from tgi_bench.torch_engine.architecture import (  # noqa: E402
+    model_config,
+    named_config,
+    named_positions,
+)
 from tgi_bench.torch_engine.spec import ModelSpec, Weights  # noqa: E402
 
 

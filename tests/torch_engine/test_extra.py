@@ -10,14 +10,14 @@ import pytest
 
 from tgi_bench.cli.exit_codes import BAD_INPUT
 from tgi_bench.errors import InputError
-from tgi_bench.torch_engine import extra
+from tgi_bench.torch_engine import spec
 
 LIGHT = """
 import sys
 from click.testing import CliRunner
 from tgi_bench.cli.main import cli
 import tgi_bench.server.launcher, tgi_bench.server.shard, tgi_bench.server.router.app
-import tgi_bench.torch_engine.spec, tgi_bench.torch_engine.extra, tgi_bench.sweep
+import tgi_bench.torch_engine.spec, tgi_bench.sweep
 for words in ({words!r}):
     result = CliRunner().invoke(cli, words)
     assert result.exit_code == 0, result.output
@@ -37,9 +37,9 @@ batches: {sequence_length: 16, decode_length: 4, batch_size: [1], runs: 1}
 
 
 def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extra, "find_spec", lambda name: None if name != "accelerate" else name)
+    monkeypatch.setattr(spec, "find_spec", lambda name: None if name != "accelerate" else name)
     with pytest.raises(InputError) as caught:
-        extra.require_extra()
+        spec.require_extra()
     assert str(caught.value) == (
         "the transformers engine needs torch and transformers, not installed here: "
         "pip install 'tgi-bench[transformers]'"
@@ -47,10 +47,10 @@ def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_another_major_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extra, "find_spec", lambda name: name)
-    monkeypatch.setattr(extra, "version", lambda name: "5.0.1")
+    monkeypatch.setattr(spec, "find_spec", lambda name: name)
+    monkeypatch.setattr(spec, "version", lambda name: "5.0.1")
     with pytest.raises(InputError, match=r"needs transformers 4, not 5\.0\.1: pip install"):
-        extra.require_extra()
+        spec.require_extra()
 
 
 @pytest.mark.parametrize("command", ["serve", "sweep"])
@@ -63,8 +63,8 @@ def test_the_command_line_says_so(tmp_path: Path, command: str) -> None:
         "sweep": ["sweep", str(experiment), "--results", str(tmp_path / "results")],
     }[command]
     script = (
-        "import tgi_bench.torch_engine.extra as extra, sys\n"
-        "extra.find_spec = lambda name: None\n"
+        "import tgi_bench.torch_engine.spec as spec, sys\n"
+        "spec.find_spec = lambda name: None\n"
         "from tgi_bench.cli.main import main\n"
         f"sys.argv = ['tgi-bench', *{words!r}]\n"
         "main()\n"

@@ -13,12 +13,14 @@ skip_without_torch()
 from tests.torch_engine.text_files import BEGIN, END, VOCAB, rewrite_config, write_model  # noqa: E402
 from tests.torch_engine.tiny import spec, write_config  # noqa: E402
 from tgi_bench.errors import InputError  # noqa: E402
-from tgi_bench.torch_engine.file_tokenizer import tokenizer_of  # noqa: E402
-from tgi_bench.torch_engine.incremental_text import IncrementalText  # noqa: E402
+from tgi_bench.torch_engine.architecture import model_config  # noqa: E402
 from tgi_bench.torch_engine.loading import load  # noqa: E402
-from tgi_bench.torch_engine.model_config import model_config  # noqa: E402
-from tgi_bench.torch_engine.text_tokenizer import TextTokenizer  # noqa: E402
-from tgi_bench.torch_engine.word_tokenizer import WordTokenizer  # noqa: E402
+from tgi_bench.torch_engine.tokenizers import (  # noqa: E402
+    IncrementalText,
+    TextTokenizer,
+    WordTokenizer,
+    tokenizer_of,
+)
 
 
 @pytest.fixture(scope="module")

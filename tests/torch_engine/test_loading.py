@@ -16,7 +16,7 @@ import torch  # noqa: E402
 from tests.torch_engine.text_files import write_model  # noqa: E402
 from tests.torch_engine.tiny import expected, loaded, spec, write_config  # noqa: E402
 from tgi_bench.errors import InputError  # noqa: E402
-from tgi_bench.torch_engine import placement  # noqa: E402
+from tgi_bench.torch_engine import loading  # noqa: E402
 from tgi_bench.torch_engine.generation import generate  # noqa: E402
 from tgi_bench.torch_engine.loading import load  # noqa: E402
 from tgi_bench.torch_engine.spec import (  # noqa: E402
@@ -126,17 +126,17 @@ def test_devices_that_are_not_there(
     monkeypatch.setattr(torch.cuda, "device_count", lambda: devices)
     asked = ModelSpec("m", **changes)  # type: ignore[arg-type]
     with pytest.raises(InputError, match=message):
-        placement.device_of(asked, None)
+        loading.device_of(asked, None)
 
 
 def test_devices_that_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert placement.device_of(ModelSpec("m"), None) == torch.device("cuda", 0)
-    assert placement.device_of(ModelSpec("m", device=DeviceChoice.CPU), None).type == "cpu"
+    assert loading.device_of(ModelSpec("m"), None) == torch.device("cuda", 0)
+    assert loading.device_of(ModelSpec("m", device=DeviceChoice.CPU), None).type == "cpu"
     ranked = ModelSpec("m", num_shard=2)
-    assert placement.device_of(ranked, Rank(1, 2, 29500)) == torch.device("cuda", 1)
-    assert placement.device_of(ModelSpec("m", layer_split=True), None).type == "cuda"
+    assert loading.device_of(ranked, Rank(1, 2, 29500)) == torch.device("cuda", 1)
+    assert loading.device_of(ModelSpec("m", layer_split=True), None).type == "cuda"
 
 
 @pytest.mark.parametrize(
@@ -149,15 +149,15 @@ def test_devices_that_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_bits_that_cannot_be_had(
     monkeypatch: pytest.MonkeyPatch, kind: WeightType, device: str, message: str
 ) -> None:
-    monkeypatch.setattr(placement, "find_spec", lambda name: None)
+    monkeypatch.setattr(loading, "find_spec", lambda name: None)
     with pytest.raises(InputError, match=message):
-        placement.weight_type_of(ModelSpec("m", Weights(kind)), torch.device(device))
+        loading.weight_type_of(ModelSpec("m", Weights(kind)), torch.device(device))
 
 
 def test_types_where_none_is_asked() -> None:
     asked = ModelSpec("m")
-    assert placement.weight_type_of(asked, torch.device("cpu")) is WeightType.FLOAT32
-    assert placement.weight_type_of(asked, torch.device("cuda")) is WeightType.FLOAT16
+    assert loading.weight_type_of(asked, torch.device("cpu")) is WeightType.FLOAT32
+    assert loading.weight_type_of(asked, torch.device("cuda")) is WeightType.FLOAT16
 
 
 def test_a_family_without_a_tensor_parallel_plan(tmp_path: Path) -> None:

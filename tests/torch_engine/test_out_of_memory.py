@@ -18,8 +18,8 @@ if not Path("/proc/self/status").exists():
 import torch  # noqa: E402
 
 from tests.torch_engine.tiny import write_config  # noqa: E402
-from tgi_bench.torch_engine.allocation import guarded  # noqa: E402
-from tgi_bench.torch_engine.out_of_memory import OutOfMemory, size_text  # noqa: E402
+from tgi_bench.torch_engine.memory import OutOfMemory, size_text  # noqa: E402
+from tgi_bench.torch_engine.model import guarded  # noqa: E402
 
 CHILD = """
 import sys
@@ -27,8 +27,8 @@ from tests.torch_engine.tiny import spec
 from pathlib import Path
 from tgi_bench.torch_engine.generation import generate
 from tgi_bench.torch_engine.loading import load
-from tgi_bench.torch_engine.out_of_memory import OutOfMemory
-from tgi_bench.torch_engine.process_memory import limit_data
+from tgi_bench.torch_engine.memory import OutOfMemory
+from tgi_bench.torch_engine.memory import limit_data
 model = load(spec(Path(sys.argv[1])))
 limit_data(64 * 2**20)
 prompt = [1] * 64
@@ -44,9 +44,9 @@ WEIGHTS = """
 import sys
 from pathlib import Path
 from tests.torch_engine.tiny import spec
-from tgi_bench.torch_engine import loading, placement
-from tgi_bench.torch_engine.out_of_memory import OutOfMemory
-placement.available_bytes = lambda: 32 * 2**20
+from tgi_bench.torch_engine import loading
+from tgi_bench.torch_engine.memory import OutOfMemory
+loading.available_bytes = lambda: 32 * 2**20
 try:
     loading.load(spec(Path(sys.argv[1])))
 except OutOfMemory as error:

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tgi_bench.torch_engine.text_tokenizer import TokenSpan
-from tgi_bench.torch_engine.word_tokenizer import WordTokenizer
+from tgi_bench.torch_engine.tokenizers import TokenSpan, WordTokenizer
 
 TOKENIZER = WordTokenizer(250_880)
 

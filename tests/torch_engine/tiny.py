@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tgi_bench.torch_engine.spec import DeviceChoice, ModelSpec, Weights
 
 if TYPE_CHECKING:
-    from tgi_bench.torch_engine.loaded_model import LoadedModel
+    from tgi_bench.torch_engine.model import LoadedModel
 
 VOCAB = 211
 POSITIONS = 96

@@ -24,10 +24,8 @@ from tgi_bench.plan.launcher_args import (
     unknown_behaviour,
 )
 from tgi_bench.server.config import EngineConfig, RouterLimits, ServerConfig
-from tgi_bench.torch_engine.architecture import named_positions
-from tgi_bench.torch_engine.config_file import config_positions
-from tgi_bench.torch_engine.extra import require_extra
-from tgi_bench.torch_engine.spec import DeviceChoice, ModelSpec, Weights, WeightType
+from tgi_bench.torch_engine.architecture import config_positions, named_positions
+from tgi_bench.torch_engine.spec import DeviceChoice, ModelSpec, Weights, WeightType, require_extra
 
 LOCAL = "127.0.0.1"
 LISTEN = "TGI_BENCH_LISTEN"

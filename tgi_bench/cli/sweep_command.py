@@ -68,7 +68,7 @@ def sweep(sought: Sought, options: SweepOptions) -> int:
     for deployment in plan.deployments:
         require_startable(deployment)
     if plan.task_trials:
-        from tgi_bench.torch_engine.extra import require_extra
+        from tgi_bench.torch_engine.spec import require_extra
 
         require_extra()
     if any(d.launcher is LauncherKind.EMBEDDED for d in plan.deployments):
@@ -172,7 +172,7 @@ def _require_computable(plan: Plan) -> None:
     """Raise InputError where the embedded server could not compute a deployment."""
     from tgi_bench.analysis.planned import calibration_of, planned_setup
     from tgi_bench.cli.calibration_choice import chooser
-    from tgi_bench.torch_engine.extra import require_extra
+    from tgi_bench.torch_engine.spec import require_extra
 
     for deployment in plan.deployments:
         if deployment.simulated:

@@ -26,7 +26,7 @@ from tgi_bench.plan.task_trial import DirectModel
 from tgi_bench.task_observation import DirectFacts
 
 if TYPE_CHECKING:
-    from tgi_bench.torch_engine.loaded_model import LoadedModel
+    from tgi_bench.torch_engine.model import LoadedModel
 
 _LONGEST_REASON = 2000
 
@@ -86,7 +86,7 @@ def _answer(
 
 
 def _failure(error: Exception) -> tuple[Outcome, str]:
-    from tgi_bench.torch_engine.out_of_memory import OutOfMemory
+    from tgi_bench.torch_engine.memory import OutOfMemory
 
     if isinstance(error, OutOfMemory):
         return Outcome.OUT_OF_MEMORY, str(error)
@@ -96,7 +96,7 @@ def _failure(error: Exception) -> tuple[Outcome, str]:
 
 def _load(ask: d.LoadAsk, began_ns: int) -> tuple[LoadedModel, DirectFacts]:
     """Raises InputError, OutOfMemory, or whatever a model's own code raises."""
-    from tgi_bench.torch_engine.extra import require_extra
+    from tgi_bench.torch_engine.spec import require_extra
 
     require_extra()
     import torch

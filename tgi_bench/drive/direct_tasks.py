@@ -17,7 +17,7 @@ from tgi_bench.plan.prompts import batch_prompts
 from tgi_bench.plan.task_trial import GenerateTask, SummarizeTask
 from tgi_bench.task_observation import TaskCall, TaskPart, TaskRun
 from tgi_bench.torch_engine.generation import generate
-from tgi_bench.torch_engine.loaded_model import LoadedModel
+from tgi_bench.torch_engine.model import LoadedModel
 
 _INSTRUCTION = "Write a short summary of the following text. Keep to what it says. "
 _MOST_BYTES = 1 << 26

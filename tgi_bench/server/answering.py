@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tgi_bench.torch_engine.choosing import Chooser, Chosen, Manner
-from tgi_bench.torch_engine.incremental_text import IncrementalText
-from tgi_bench.torch_engine.loaded_model import LoadedModel
+from tgi_bench.torch_engine.model import LoadedModel
+from tgi_bench.torch_engine.tokenizers import IncrementalText
 from tgi_bench.wire.messages import FinishReason, GeneratedText, Request, Token, TokenChoice
 
 _STOP_CHARACTERS = 300

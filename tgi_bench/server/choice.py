@@ -12,7 +12,7 @@ import math
 import zlib
 
 from tgi_bench.server.behaviour import Behaviour
-from tgi_bench.torch_engine.word_tokenizer import WordTokenizer
+from tgi_bench.torch_engine.tokenizers import WordTokenizer
 from tgi_bench.wire.messages import Request, Token, TokenChoice
 
 _MASK = 2**64 - 1

@@ -22,7 +22,7 @@ from tgi_bench.estimate.step_time import decode_time, prefill_time
 from tgi_bench.estimate.tables import accelerator, model_shape
 from tgi_bench.server.behaviour import Behaviour
 from tgi_bench.server.config import EngineConfig
-from tgi_bench.torch_engine.out_of_memory import size_text
+from tgi_bench.torch_engine.memory import size_text
 
 
 def setup_of(config: EngineConfig) -> Setup:

@@ -24,7 +24,7 @@ from tgi_bench.server.behaviour import Behaviour
 from tgi_bench.server.config import ServerConfig
 from tgi_bench.server.device import setup_of
 from tgi_bench.server.log import LAUNCHER, ROUTER, Log
-from tgi_bench.torch_engine.extra import require_extra
+from tgi_bench.torch_engine.spec import require_extra
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _WAITING_LINE_S = 10.0

@@ -19,7 +19,7 @@ from tgi_bench.server.config import EngineConfig
 from tgi_bench.server.device import Device
 from tgi_bench.server.held import BLOCK_TOKENS, HeldBatch, Sequence
 from tgi_bench.server.turnaround import Turnaround
-from tgi_bench.torch_engine.word_tokenizer import WordTokenizer
+from tgi_bench.torch_engine.tokenizers import WordTokenizer
 from tgi_bench.wire import messages as m
 
 

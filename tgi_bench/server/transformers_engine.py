@@ -17,10 +17,8 @@ from tgi_bench.server.admission import check_size, longest_prompt, padded_warmup
 from tgi_bench.server.answering import Answering
 from tgi_bench.server.behaviour import Behaviour
 from tgi_bench.server.held import BLOCK_TOKENS
-from tgi_bench.torch_engine.allocation import guarded
 from tgi_bench.torch_engine.choosing import Chosen, Row, choose, prompt_logprobs
-from tgi_bench.torch_engine.loaded_model import LoadedModel
-from tgi_bench.torch_engine.padded_batch import PaddedBatch, joined
+from tgi_bench.torch_engine.model import LoadedModel, PaddedBatch, guarded, joined
 from tgi_bench.wire import messages as m
 
 _COPIES = 2

@@ -1,19 +1,23 @@
-"""From a row of the estimate's table of models to a configuration of transformers.
+"""A model's configuration: of the hub, of a folder, of a file, or of the table of models.
 
-A row says shapes; which program of transformers computes them stands here. That both have the
-same number of parameters is tested.
+A row of the estimate's table says shapes; which program of transformers computes them stands here.
+That both have the same number of parameters is tested.
 """
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tgi_bench.errors import InputError
-from tgi_bench.estimate.tables import ModelShape, model_shape
+from tgi_bench.estimate.tables import ModelShape, model_names, model_shape
+from tgi_bench.torch_engine.spec import ModelSpec
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
+
 
 Value = str | int | float | bool | None
 
@@ -128,3 +132,35 @@ def _fields(shape: ModelShape, family: _Family) -> dict[str, Value]:
     if family.model_type not in ("bloom", "gpt_bigcode"):
         named |= {"num_hidden_layers": shape.layers, "num_attention_heads": shape.heads}
     return named | {"vocab_size": shape.vocab, "tie_word_embeddings": shape.tied}
+
+
+def model_config(spec: ModelSpec) -> PretrainedConfig:
+    """The model's configuration; raises InputError where there is none."""
+    if spec.weights.random and spec.model in model_names():
+        return named_config(spec.model)
+    from transformers import AutoConfig
+
+    path = Path(spec.model)
+    try:
+        if path.is_file():
+            return AutoConfig.from_pretrained(path)
+        return AutoConfig.from_pretrained(spec.model)
+    except (OSError, ValueError, KeyError, json.JSONDecodeError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise InputError(f"no configuration of {spec.model} can be read: {reason}") from error
+
+
+_NAMES = ("max_position_embeddings", "n_positions", "max_seq_len")
+"""As Llama and OPT, GPT-2 and MPT call it; BLOOM has no such limit."""
+
+
+def config_positions(file: Path) -> int | None:
+    """Tokens that a sequence may have; None where the file does not say, or cannot be read."""
+    try:
+        said = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    if not isinstance(said, dict):
+        return None
+    found = (said.get(name) for name in _NAMES)
+    return next((n for n in found if isinstance(n, int) and not isinstance(n, bool)), None)

@@ -9,8 +9,7 @@ from itertools import pairwise
 
 import torch
 
-from tgi_bench.torch_engine.allocation import guarded
-from tgi_bench.torch_engine.loaded_model import LoadedModel
+from tgi_bench.torch_engine.model import LoadedModel, guarded
 
 
 @dataclass(frozen=True, slots=True)

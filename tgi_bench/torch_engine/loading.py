@@ -1,4 +1,4 @@
-"""A model from its specification to a device."""
+"""A model from its specification to a device: which one, the ranks that meet, the weights."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
+from importlib.util import find_spec
 
 import torch
+from torch import distributed
 from transformers import (
     AutoModelForCausalLM,
     BitsAndBytesConfig,
@@ -17,19 +20,11 @@ from transformers import (
 )
 
 from tgi_bench.errors import InputError
-from tgi_bench.torch_engine import ranks
-from tgi_bench.torch_engine.allocation import guarded
-from tgi_bench.torch_engine.extra import require_extra
-from tgi_bench.torch_engine.file_tokenizer import tokenizer_of
-from tgi_bench.torch_engine.loaded_model import LoadedModel, Placed
-from tgi_bench.torch_engine.model_config import model_config
-from tgi_bench.torch_engine.placement import (
-    compute_dtype,
-    device_of,
-    limit_memory,
-    weight_type_of,
-)
-from tgi_bench.torch_engine.spec import ModelSpec, Rank, WeightType
+from tgi_bench.torch_engine.architecture import model_config
+from tgi_bench.torch_engine.memory import available_bytes, limit_data
+from tgi_bench.torch_engine.model import LoadedModel, Placed, guarded
+from tgi_bench.torch_engine.spec import DeviceChoice, ModelSpec, Rank, WeightType, require_extra
+from tgi_bench.torch_engine.tokenizers import tokenizer_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +60,7 @@ def load(spec: ModelSpec, rank: Rank | None = None) -> LoadedModel:
     if device.type == "cpu":
         torch.set_num_threads(max(1, torch.get_num_threads() // spec.num_shard))
     if rank is not None and spec.num_shard > 1:
-        ranks.meet(rank, device)
+        meet(rank, device)
     network = guarded(lambda: _network(order))
     network.eval()
     return LoadedModel(spec, Placed(network, device, weight_type), tokenizer)
@@ -155,7 +150,129 @@ def _checkpoint(order: _Order) -> Iterator[str]:
                 ) from error
             if order.device.type == "cuda":
                 torch.cuda.empty_cache()
-        folder = own if alone else ranks.from_first(own)
+        folder = own if alone else from_first(own)
         yield folder
         if not alone:
-            ranks.wait_for_all()
+            wait_for_all()
+
+
+_DTYPES = {
+    WeightType.FLOAT32: torch.float32,
+    WeightType.BFLOAT16: torch.bfloat16,
+    WeightType.FLOAT16: torch.float16,
+}
+
+
+def device_of(spec: ModelSpec, rank: Rank | None) -> torch.device:
+    """The device of this process; raises InputError, in one sentence, where it is not there."""
+    devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    wanted = spec.device
+    if wanted is DeviceChoice.AUTO:
+        wanted = DeviceChoice.CUDA if devices or _splits(spec) else DeviceChoice.CPU
+    if wanted is DeviceChoice.CUDA and not devices and not _splits(spec):
+        raise InputError("device cuda: torch finds no CUDA device here; choose device cpu")
+    if spec.layer_split and (devices < 2 or wanted is DeviceChoice.CPU):
+        raise InputError(
+            f"layer_split lays layers on at least 2 CUDA devices; this machine has {devices}"
+        )
+    if spec.num_shard > 1:
+        _check_ranks(spec, rank, devices)
+    if wanted is DeviceChoice.CPU:
+        return torch.device("cpu")
+    return torch.device("cuda", rank.shard_rank if rank is not None else 0)
+
+
+def _splits(spec: ModelSpec) -> bool:
+    return spec.num_shard > 1 or spec.layer_split
+
+
+def _check_ranks(spec: ModelSpec, rank: Rank | None, devices: int) -> None:
+    if spec.device is DeviceChoice.CPU:
+        if devices:
+            raise InputError(
+                f"num_shard {spec.num_shard} with device cpu: transformers puts ranks on the CUDA "
+                "devices of a machine that has some; hide them with CUDA_VISIBLE_DEVICES="
+            )
+    elif devices < spec.num_shard:
+        raise InputError(
+            f"num_shard {spec.num_shard} needs as many CUDA devices; this machine has {devices} "
+            "(device cpu runs the ranks on the CPU)"
+        )
+    if rank is None or rank.num_shard != spec.num_shard:
+        raise InputError(
+            f"num_shard {spec.num_shard}: tensor parallelism needs a process for each rank"
+        )
+
+
+def weight_type_of(spec: ModelSpec, device: torch.device) -> WeightType:
+    """The type in effect; raises InputError for bits that cannot be had here."""
+    chosen = spec.weights.weight_type
+    if chosen is None:
+        return WeightType.FLOAT16 if device.type == "cuda" else WeightType.FLOAT32
+    if chosen.quantized:
+        if device.type != "cuda":
+            raise InputError(f"{chosen.value} weights need a CUDA device; this model is on the CPU")
+        if find_spec("bitsandbytes") is None:
+            raise InputError(
+                f"{chosen.value} weights need bitsandbytes, not installed here: "
+                "pip install 'tgi-bench[quantized]'"
+            )
+        if spec.num_shard > 1:
+            raise InputError(
+                f"{chosen.value} weights cannot be divided over num_shard {spec.num_shard} ranks"
+            )
+    return chosen
+
+
+def compute_dtype(weight_type: WeightType) -> torch.dtype:
+    """Of activations and KV cache: the weights' own, float16 where they are quantized."""
+    return _DTYPES.get(weight_type, torch.float16)
+
+
+def limit_memory(spec: ModelSpec, device: torch.device) -> None:
+    """Let this process take `memory_fraction` of the device's memory, of the CPU's what is
+    available now: an allocation beyond it fails."""
+    if device.type == "cuda":
+        torch.cuda.set_per_process_memory_fraction(spec.memory_fraction, device)
+        return
+    available = available_bytes()
+    if available is not None:
+        limit_data(int(available * spec.memory_fraction / spec.num_shard))
+
+
+_MEETING = timedelta(minutes=10)
+"""How long a rank waits for the others, at the start and in a step."""
+
+_HOST = "127.0.0.1"
+
+
+def meet(rank: Rank, device: torch.device) -> None:
+    """Returns when every rank has called it; raises RuntimeError where one does not come."""
+    # transformers reads these, as torchrun sets them.
+    os.environ.update(
+        RANK=str(rank.shard_rank),
+        LOCAL_RANK=str(rank.shard_rank),
+        WORLD_SIZE=str(rank.num_shard),
+        MASTER_ADDR=_HOST,
+        MASTER_PORT=str(rank.master_port),
+    )
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    distributed.init_process_group(
+        backend="nccl" if device.type == "cuda" else "gloo",
+        rank=rank.shard_rank,
+        world_size=rank.num_shard,
+        timeout=_MEETING,
+    )
+
+
+def from_first(text: str) -> str:
+    """What rank 0 says, on every rank."""
+    told = [text]
+    distributed.broadcast_object_list(told, src=0)
+    return told[0]
+
+
+def wait_for_all() -> None:
+    """Returns when every rank has called it."""
+    distributed.barrier()

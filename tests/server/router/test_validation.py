@@ -12,7 +12,7 @@ from tgi_bench.server.config import Version
 from tgi_bench.server.router.body import Fields
 from tgi_bench.server.router.failure import Kind, RequestError
 from tgi_bench.server.router.validation import Validator, read_generate
-from tgi_bench.torch_engine.word_tokenizer import WordTokenizer
+from tgi_bench.torch_engine.tokenizers import WordTokenizer
 
 HEAD = Behaviour((3, 3, 7))
 VALIDATOR = Validator(LIMITS, HEAD, WordTokenizer(1000))

@@ -26,8 +26,7 @@ from tgi_bench.server.router.shard_client import ShardClient
 from tgi_bench.server.router.sse import KEEP_ALIVE_S, Framing
 from tgi_bench.server.router.start import WarmUp, batch_rules
 from tgi_bench.server.router.validation import Validator
-from tgi_bench.torch_engine.text_tokenizer import TextTokenizer
-from tgi_bench.torch_engine.word_tokenizer import WordTokenizer
+from tgi_bench.torch_engine.tokenizers import TextTokenizer, WordTokenizer
 
 SHUTDOWN_S = 2.0
 """How long requests that are under way may go on after `stop`."""
@@ -123,8 +122,8 @@ def _tokenizer(engine: EngineConfig) -> TextTokenizer:
     """The engine's; raises LaunchError where it cannot be read. It may take seconds."""
     if engine.torch_model is None:
         return WordTokenizer(model_shape(engine.model_id).vocab)
-    from tgi_bench.torch_engine.file_tokenizer import tokenizer_of
-    from tgi_bench.torch_engine.model_config import model_config
+    from tgi_bench.torch_engine.architecture import model_config
+    from tgi_bench.torch_engine.tokenizers import tokenizer_of
 
     spec = engine.torch_model
     try:

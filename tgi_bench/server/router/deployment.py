@@ -16,7 +16,7 @@ from tgi_bench.server.router.inference import Inference
 from tgi_bench.server.router.metrics import Metrics
 from tgi_bench.server.router.shard_client import ShardClient
 from tgi_bench.server.router.sse import Framing
-from tgi_bench.torch_engine.text_tokenizer import TextTokenizer
+from tgi_bench.torch_engine.tokenizers import TextTokenizer
 from tgi_bench.wire.messages import Info
 
 

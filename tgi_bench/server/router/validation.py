@@ -13,7 +13,7 @@ from tgi_bench.server.behaviour import Behaviour
 from tgi_bench.server.config import RouterLimits
 from tgi_bench.server.router.body import Fields
 from tgi_bench.server.router.failure import invalid
-from tgi_bench.torch_engine.text_tokenizer import TextTokenizer
+from tgi_bench.torch_engine.tokenizers import TextTokenizer
 from tgi_bench.wire.messages import Stopping, TokenChoice
 
 

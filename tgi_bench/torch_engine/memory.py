@@ -1,4 +1,5 @@
-"""This process's own memory on Linux: how much there is, and a limit to what it may take.
+"""This process's own memory on Linux: how much there is, and a limit to what it may take;
+and what the engine raises where memory does not suffice. Imports no torch.
 
 A CPU has no allocator of its own that fails: without a limit the kernel ends a process, maybe
 another one, once memory is gone. RLIMIT_DATA makes the allocation fail that goes beyond it. It
@@ -76,3 +77,23 @@ def _number(file: Path) -> int | None:
     except OSError:
         return None
     return int(text) if text.isdigit() else None
+
+
+_GIB = 2**30
+_MIB = 2**20
+
+
+class OutOfMemory(RuntimeError):  # noqa: N818 - as torch calls it
+    """An allocation failed. The message is torch's on CUDA, and in its form on the CPU:
+
+    "CPU out of memory. Tried to allocate 3.00 GiB. ..."
+    """
+
+
+def size_text(value: float) -> str:
+    """Bytes as torch prints them: "7.66 GiB", "20.00 MiB", "0 bytes"."""
+    if value >= _GIB:
+        return f"{value / _GIB:.2f} GiB"
+    if value >= _MIB:
+        return f"{value / _MIB:.2f} MiB"
+    return f"{value / 1024:.2f} KiB" if value >= 1024 else f"{int(value)} bytes"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tgi_bench.server.router.body import Fields, parse
-from tgi_bench.server.router.failure import BodyError
+from tgi_bench.server.router.body import BodyError, Fields, parse
 
 JSON = "application/json"
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.drive.test_transcripts import as_said
 from tests.transcripts.grpc_replay import Call, Transcript, replaying, transcripts
-from tgi_bench.server.router.failure import ShardCallError
+from tgi_bench.server.router.body import ShardCallError
 from tgi_bench.server.router.shard_client import ShardClient
 from tgi_bench.wire import codec
 from tgi_bench.wire.messages import Protocol

@@ -9,8 +9,7 @@ import pytest
 from tests.server.router.serving import LIMITS
 from tgi_bench.server.behaviour import Behaviour
 from tgi_bench.server.config import Version
-from tgi_bench.server.router.body import Fields
-from tgi_bench.server.router.failure import Kind, RequestError
+from tgi_bench.server.router.body import Fields, Kind, RequestError
 from tgi_bench.server.router.validation import Validator, read_generate
 from tgi_bench.torch_engine.tokenizers import WordTokenizer
 

@@ -1,21 +1,20 @@
-"""What every route needs of the running deployment."""
+"""What every route needs of the running deployment: bodies in, answers and events out."""
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import dataclass
 
 from aiohttp import web
 
 from tgi_bench.server.behaviour import Behaviour
 from tgi_bench.server.config import ServerConfig
-from tgi_bench.server.router.body import Fields, parse
-from tgi_bench.server.router.failure import BodyError
-from tgi_bench.server.router.inference import Inference
+from tgi_bench.server.router.body import BodyError, Fields, parse
+from tgi_bench.server.router.inference import Inference, NewToken
 from tgi_bench.server.router.metrics import Metrics
 from tgi_bench.server.router.shard_client import ShardClient
-from tgi_bench.server.router.sse import Framing
 from tgi_bench.torch_engine.tokenizers import TextTokenizer
 from tgi_bench.wire.messages import Info
 
@@ -60,3 +59,81 @@ async def read_body(request: web.Request) -> Fields:
     except web.HTTPRequestEntityTooLarge as error:
         raise BodyError(413, "Failed to buffer the request body: length limit exceeded") from error
     return parse(payload, request.content_type)
+
+
+KEEP_ALIVE_S = 15.0
+"""Silence after which a comment is sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Framing:
+    """prefix: what stands before an event's text: "data:" or "data: ". compute_type: the header."""
+
+    prefix: bytes
+    compute_type: str
+    keep_alive_s: float = KEEP_ALIVE_S
+
+    @property
+    def comment(self) -> bytes:
+        """A keep-alive: a comment line with the prefix's spacing."""
+        return b": \n\n" if self.prefix.endswith(b" ") else b":\n\n"
+
+
+class EventWriter:
+    """Writes one response's server-sent events, framed as TGI's web framework frames them.
+
+    Unlike TGI's, this router's connections have TCP_NODELAY, as aiohttp sets it: no event is held
+    back until the one before is acknowledged, which puts 44 ms under TTFT of real ones (3.3.7).
+    """
+
+    def __init__(self, response: web.StreamResponse, framing: Framing) -> None:
+        self._response = response
+        self._framing = framing
+
+    @classmethod
+    async def open(cls, request: web.Request, framing: Framing, characters: int) -> EventWriter:
+        """Send the headers: 200, whatever follows."""
+        response = web.StreamResponse(
+            headers={
+                "content-type": "text/event-stream",
+                "cache-control": "no-cache",
+                "x-compute-type": framing.compute_type,
+                "x-compute-characters": str(characters),
+                "x-accel-buffering": "no",
+            }
+        )
+        response.enable_chunked_encoding()
+        await response.prepare(request)
+        return cls(response, framing)
+
+    async def json(self, events: Iterable[dict[str, object]]) -> None:
+        """Send each event's JSON."""
+        for event in events:
+            await self.text(json.dumps(event, ensure_ascii=False, separators=(",", ":")))
+
+    async def text(self, text: str) -> None:
+        """Send one event."""
+        await self._response.write(self._framing.prefix + text.encode() + b"\n\n")
+
+    async def patient(
+        self, events: AsyncGenerator[NewToken, None]
+    ) -> AsyncGenerator[NewToken, None]:
+        """The same events; a comment is sent for each `keep_alive_s` without one."""
+        while True:
+            following = asyncio.ensure_future(anext(events, None))
+            try:
+                while not (await asyncio.wait({following}, timeout=self._framing.keep_alive_s))[0]:
+                    await self._response.write(self._framing.comment)
+            except BaseException:
+                following.cancel()
+                await asyncio.wait({following})
+                raise
+            event = following.result()
+            if event is None:
+                return
+            yield event
+
+    async def close(self) -> web.StreamResponse:
+        """End the response."""
+        await self._response.write_eof()
+        return self._response

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import grpc
 import grpc.aio
 
-from tgi_bench.server.router.failure import ShardCallError
+from tgi_bench.server.router.body import ShardCallError
 from tgi_bench.wire import codec
 from tgi_bench.wire.messages import (
     Batch,

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 from tgi_bench.server.behaviour import Behaviour
 from tgi_bench.server.config import RouterLimits
-from tgi_bench.server.router.body import Fields
-from tgi_bench.server.router.failure import invalid
+from tgi_bench.server.router.body import Fields, invalid
 from tgi_bench.torch_engine.tokenizers import TextTokenizer
 from tgi_bench.wire.messages import Stopping, TokenChoice
 

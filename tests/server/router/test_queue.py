@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tgi_bench.server.router.failure import RequestError
+from tgi_bench.server.router.body import RequestError
+from tgi_bench.server.router.inference import Entry, Need, Room, WaitingQueue
 from tgi_bench.server.router.validation import ValidRequest
-from tgi_bench.server.router.waiting import Entry, Need, Room, WaitingQueue
 from tgi_bench.wire.messages import Stopping, TokenChoice
 
 PADDED = Need(padded=True, block_size=1)

@@ -1,14 +1,19 @@
-"""The JSON of /generate and /generate_stream: tokens, details, headers."""
+"""POST /, /generate, /generate_stream and /tokenize, and their JSON: tokens, details, headers."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from contextlib import aclosing
+
+from aiohttp import web
 
 from tgi_bench.server.behaviour import Behaviour
-from tgi_bench.server.router.inference import Sequence
-from tgi_bench.server.router.validation import GenerateRequest
-from tgi_bench.server.router.waiting import NewToken
+from tgi_bench.server.router.body import RequestError, invalid
+from tgi_bench.server.router.deployment import Deployment, EventWriter, json_answer, read_body
+from tgi_bench.server.router.inference import NewToken, Sequence
+from tgi_bench.server.router.validation import GenerateRequest, read_generate
+from tgi_bench.torch_engine.tokenizers import TextTokenizer
 from tgi_bench.wire.messages import FinishReason, GeneratedText, Token
 
 _REASONS = {
@@ -125,3 +130,66 @@ def headers(
         told["x-prompt-tokens"] = str(best.input_tokens)
         told["x-generated-tokens"] = str(tokens)
     return told
+
+
+def token_spans(tokenizer: TextTokenizer, text: str) -> list[dict[str, object]]:
+    """A text's tokens as /tokenize and /chat_tokenize tell them."""
+    return [
+        {"id": span.id, "text": span.text, "start": span.start, "stop": span.stop}
+        for span in tokenizer.encode(text)
+    ]
+
+
+class GenerateRoutes:
+    """TGI's own routes."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self._at = deployment
+
+    async def compatible(self, request: web.Request) -> web.StreamResponse:
+        """POST /: `stream` in the body chooses; an answer that is not streamed is a list."""
+        body = await read_body(request)
+        asked = read_generate(body, self._at.behaviour)
+        if body.flag("stream"):
+            return await self._stream(request, asked)
+        answer, told = await self._whole(asked)
+        return json_answer([answer], headers=told)
+
+    async def generate(self, request: web.Request) -> web.StreamResponse:
+        """POST /generate."""
+        asked = read_generate(await read_body(request), self._at.behaviour)
+        answer, told = await self._whole(asked)
+        return json_answer(answer, headers=told)
+
+    async def generate_stream(self, request: web.Request) -> web.StreamResponse:
+        """POST /generate_stream."""
+        asked = read_generate(await read_body(request), self._at.behaviour)
+        return await self._stream(request, asked)
+
+    async def tokenize(self, request: web.Request) -> web.StreamResponse:
+        """POST /tokenize: a bare list; start and stop are characters."""
+        inputs = (await read_body(request)).required_text("inputs")
+        if not inputs:
+            raise invalid("`inputs` cannot be empty")
+        return json_answer(token_spans(self._at.tokenizer, inputs))
+
+    async def _whole(self, asked: GenerateRequest) -> tuple[dict[str, object], dict[str, str]]:
+        best, others = await self._at.inference.generate(asked)
+        return whole_answer(asked, best, others), headers(
+            asked, best, self._at.behaviour, self._at.framing.compute_type
+        )
+
+    async def _stream(self, request: web.Request, asked: GenerateRequest) -> web.StreamResponse:
+        """Always 200: a failure is the last event. No [DONE] follows."""
+        writer = await EventWriter.open(request, self._at.framing, len(asked.inputs))
+        try:
+            with self._at.inference.open_stream(asked) as stream:
+                async with aclosing(stream.events) as events:
+                    index = 0
+                    async for new in writer.patient(events):
+                        index += 1
+                        position = (index, stream.input_tokens)
+                        await writer.json((stream_event(asked, new, position, self._at.behaviour),))
+        except RequestError as failure:
+            await writer.json((failure.body,))
+        return await writer.close()

@@ -21,9 +21,9 @@ import pytest
 
 from tests.server.configs import FLASH, PADDED, engine_config, server_config
 from tgi_bench.errors import InputError
-from tgi_bench.server import sockets
 from tgi_bench.server.behaviour import Behaviour
 from tgi_bench.server.config import ServerConfig, Version
+from tgi_bench.server.launcher import check_socket_paths, remove_stale_sockets
 from tgi_bench.wire import codec
 from tgi_bench.wire.messages import Batch, Request, Stopping, TokenChoice
 
@@ -287,31 +287,31 @@ def test_socket_of_a_living_server(folder: str) -> None:
 def test_stale_sockets_are_removed(folder: str) -> None:
     with socket.socket(socket.AF_UNIX) as other:
         other.bind(f"{folder}/s-0")
-    sockets.remove_stale([f"{folder}/s-0", f"{folder}/s-1"])
+    remove_stale_sockets([f"{folder}/s-0", f"{folder}/s-1"])
     assert os.listdir(folder) == []
 
 
 def test_a_file_is_not_removed(folder: str) -> None:
     Path(f"{folder}/s-0").write_text("kept")
     with pytest.raises(InputError, match="is no socket"):
-        sockets.remove_stale([f"{folder}/s-0"])
+        remove_stale_sockets([f"{folder}/s-0"])
     with pytest.raises(InputError, match="does not exist"):
-        sockets.remove_stale([f"{folder}/missing/s-0"])
+        remove_stale_sockets([f"{folder}/missing/s-0"])
 
 
 @pytest.mark.parametrize(("size", "fits"), [(107, True), (108, False)])
 def test_length_of_socket_paths(size: int, fits: bool) -> None:
     path = "/" + "p" * (size - 1)
     if fits:
-        sockets.check_length([path])
+        check_socket_paths([path])
     else:
         with pytest.raises(InputError, match="has 108 bytes"):
-            sockets.check_length([path])
+            check_socket_paths([path])
 
 
 def test_relative_socket_path() -> None:
     with pytest.raises(InputError, match="relative"):
-        sockets.check_length(["s-0"])
+        check_socket_paths(["s-0"])
 
 
 @pytest.mark.parametrize("version", [(2, 0, 4), (3, 3, 7)])

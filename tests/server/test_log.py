@@ -4,8 +4,7 @@ import io
 import json
 import re
 
-from tgi_bench.server import arguments
-from tgi_bench.server.log import LAUNCHER, Log
+from tgi_bench.server.log import LAUNCHER, Log, arguments_line
 
 
 def test_compact_line() -> None:
@@ -35,13 +34,13 @@ ARGUMENTS = (("model_id", '"m"'), ("num_shard", "Some(2)"), ("quantize", "None")
 
 def test_args_on_one_line() -> None:
     assert (
-        arguments.line(ARGUMENTS, pretty=False)
+        arguments_line(ARGUMENTS, pretty=False)
         == 'Args { model_id: "m", num_shard: Some(2), quantize: None }'
     )
 
 
 def test_args_on_many_lines() -> None:
-    assert arguments.line(ARGUMENTS, pretty=True) == (
+    assert arguments_line(ARGUMENTS, pretty=True) == (
         'Args {\n    model_id: "m",\n    num_shard: Some(\n        2,\n    ),\n'
         "    quantize: None,\n}"
     )

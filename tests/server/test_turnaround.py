@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tgi_bench.server.turnaround import Turnaround
+from tgi_bench.server.simulated_engine import Turnaround
 
 MS = 1_000_000
 

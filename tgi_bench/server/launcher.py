@@ -10,20 +10,29 @@ import asyncio
 import multiprocessing
 import os
 import signal
+import socket
+import stat
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkProcess
 
 from tgi_bench.errors import InputError, LaunchError
-from tgi_bench.server import arguments, sockets
 from tgi_bench.server.behaviour import Behaviour
 from tgi_bench.server.config import ServerConfig
 from tgi_bench.server.device import setup_of
-from tgi_bench.server.log import LAUNCHER, ROUTER, Log
+from tgi_bench.server.log import (
+    LAUNCHER,
+    ROUTER,
+    Log,
+    arguments_line,
+    log_download,
+    log_engine,
+    quoted,
+)
 from tgi_bench.torch_engine.spec import require_extra
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -84,22 +93,22 @@ def run(config: ServerConfig) -> int:
 def _start(deployment: _Deployment) -> None:
     config, log = deployment.config, deployment.log
     behaviour = Behaviour(config.tgi_version)
-    log.info(LAUNCHER, arguments.line(config.printed_arguments, behaviour.pretty_args_line))
+    log.info(LAUNCHER, arguments_line(config.printed_arguments, behaviour.pretty_args_line))
     paths = [config.uds_path(rank) for rank in range(config.engine.num_shard)]
     try:
         _check_engine(config)
-        sockets.check_length(paths)
+        check_socket_paths(paths)
     except InputError as error:
-        raise _LauncherError(f"ArgumentValidation({arguments.quoted(str(error))})") from error
-    _log_engine(config, log)
+        raise _LauncherError(f"ArgumentValidation({quoted(str(error))})") from error
+    log_engine(config, log)
     try:
-        sockets.remove_stale(paths)
+        remove_stale_sockets(paths)
     except InputError as error:
         log.error(LAUNCHER, str(error))
         raise _LauncherError("ShardCannotStart") from error
     if config.engine.num_shard > 1:
         log.info(LAUNCHER, f"Sharding model on {config.engine.num_shard} processes")
-    _log_download(config, behaviour, log)
+    log_download(config, behaviour, log)
     for shard_rank in range(config.engine.num_shard):
         log.info(LAUNCHER, "Starting shard", rank=shard_rank)
         deployment.ranks.append(_fork(config, shard_rank, log))
@@ -111,37 +120,6 @@ def _check_engine(config: ServerConfig) -> None:
         setup_of(config.engine)
     else:
         require_extra()
-
-
-def _log_engine(config: ServerConfig, log: Log) -> None:
-    engine = config.engine
-    if engine.torch_model is None:
-        log.warn(
-            LAUNCHER,
-            f"This server is simulated: engine {engine.engine}, accelerator "
-            f"{engine.accelerator}. Times and memory are estimates, tokens are made up.",
-        )
-        return
-    random = engine.torch_model.weights.random
-    weights = "random weights, tokens mean nothing" if random else "the model's weights"
-    log.info(LAUNCHER, f"This server is tgi-bench's own: engine {engine.engine}, {weights}.")
-
-
-def _log_download(config: ServerConfig, behaviour: Behaviour, log: Log) -> None:
-    """The lines of a model that is there already; the simulated engine reads no weights, and
-    the transformers engine fetches what is missing when a rank loads its model."""
-    model = config.engine.model_id
-    download = replace(log, span="download")
-    if behaviour.names_model_in_download_lines:
-        download.info(LAUNCHER, f"Starting check and download process for {model}")
-    else:
-        download.info(LAUNCHER, "Starting download process.")
-    if config.engine.simulated:
-        log.info(LAUNCHER, "The simulated engine needs no weights. Skipping download.")
-    else:
-        log.info(LAUNCHER, "The transformers engine reads its model when a shard starts.")
-    named = f" for {model}" if behaviour.names_model_in_download_lines else "."
-    download.info(LAUNCHER, f"Successfully downloaded weights{named}")
 
 
 def _fork(config: ServerConfig, shard_rank: int, log: Log) -> _Rank:
@@ -341,5 +319,58 @@ def _shut_down(deployment: _Deployment) -> None:
             rank.process.join()
         rank.process.close()
         rank.ready.close()
-        sockets.remove(deployment.config.uds_path(rank.shard_rank))
+        remove_socket(deployment.config.uds_path(rank.shard_rank))
         deployment.log.info(LAUNCHER, "shard terminated", rank=rank.shard_rank)
+
+
+LONGEST_PATH_BYTES = 107
+"""Linux: sun_path has 108 bytes, the last is the terminator."""
+
+
+def check_socket_paths(paths: Iterable[str]) -> None:
+    """InputError for a path that no unix socket can have."""
+    for path in paths:
+        size = len(os.fsencode(path))
+        if size > LONGEST_PATH_BYTES:
+            raise InputError(
+                f"the socket path {path} has {size} bytes; a unix socket's path has at most "
+                f"{LONGEST_PATH_BYTES}: choose a shorter shard_uds_path"
+            )
+        if not os.path.isabs(path):
+            raise InputError(f"the socket path {path} is relative: give an absolute shard_uds_path")
+
+
+def remove_stale_sockets(paths: Iterable[str]) -> None:
+    """Remove sockets that nobody listens on.
+
+    InputError where a server listens, where the path is no socket, or its folder is missing.
+    """
+    for path in paths:
+        if not os.path.isdir(os.path.dirname(path)):
+            raise InputError(f"the folder of the socket {path} does not exist")
+        try:
+            mode = os.lstat(path).st_mode
+        except FileNotFoundError:
+            continue
+        if not stat.S_ISSOCK(mode):
+            raise InputError(f"{path} exists and is no socket: choose another shard_uds_path")
+        if _listened_on(path):
+            raise InputError(
+                f"another server listens on {path}: end it or choose another shard_uds_path"
+            )
+        remove_socket(path)
+
+
+def remove_socket(path: str) -> None:
+    """Remove a socket, there or not."""
+    with suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def _listened_on(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(path)
+        except (ConnectionRefusedError, FileNotFoundError):
+            return False
+    return True

@@ -9,9 +9,13 @@ beside them; of the router {timestamp, level, message, ..., target}. See tests/t
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TextIO
+
+from tgi_bench.server.behaviour import Behaviour
+from tgi_bench.server.config import ServerConfig
 
 LAUNCHER = "text_generation_launcher"
 ROUTER = "text_generation_router"
@@ -88,3 +92,61 @@ def _json(
 def _text(value: str | int) -> str:
     """A field's value as tracing prints it: text in quotes, numbers bare."""
     return str(value) if isinstance(value, int) else json.dumps(value, ensure_ascii=False)
+
+
+_SOME = re.compile(r"Some\((.*)\)", re.DOTALL)
+
+
+def arguments_line(arguments: tuple[tuple[str, str], ...], pretty: bool) -> str:
+    """The `Args {...}` log line, how the launcher prints what it was told (Rust's Debug form):
+    `Args { name: value, ... }`, or on many lines where `pretty`.
+
+    arguments: names, and values as Debug prints them on one line: `Some(2)`, `"text"`.
+    """
+    if not pretty:
+        return f"Args {{ {', '.join(f'{name}: {text}' for name, text in arguments)} }}"
+    rows = "".join(f"    {name}: {_pretty(text)},\n" for name, text in arguments)
+    return f"Args {{\n{rows}}}"
+
+
+def quoted(text: str) -> str:
+    """Text as Debug prints it, in quotes."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _pretty(text: str) -> str:
+    """A value of the pretty form: what `Some` holds stands on a line of its own."""
+    held = _SOME.fullmatch(text)
+    return text if held is None else f"Some(\n        {held[1]},\n    )"
+
+
+def log_engine(config: ServerConfig, log: Log) -> None:
+    """What computes, and that times and tokens are made up where they are."""
+    engine = config.engine
+    if engine.torch_model is None:
+        log.warn(
+            LAUNCHER,
+            f"This server is simulated: engine {engine.engine}, accelerator "
+            f"{engine.accelerator}. Times and memory are estimates, tokens are made up.",
+        )
+        return
+    random = engine.torch_model.weights.random
+    weights = "random weights, tokens mean nothing" if random else "the model's weights"
+    log.info(LAUNCHER, f"This server is tgi-bench's own: engine {engine.engine}, {weights}.")
+
+
+def log_download(config: ServerConfig, behaviour: Behaviour, log: Log) -> None:
+    """The lines of a model that is there already; the simulated engine reads no weights, and
+    the transformers engine fetches what is missing when a rank loads its model."""
+    model = config.engine.model_id
+    download = replace(log, span="download")
+    if behaviour.names_model_in_download_lines:
+        download.info(LAUNCHER, f"Starting check and download process for {model}")
+    else:
+        download.info(LAUNCHER, "Starting download process.")
+    if config.engine.simulated:
+        log.info(LAUNCHER, "The simulated engine needs no weights. Skipping download.")
+    else:
+        log.info(LAUNCHER, "The transformers engine reads its model when a shard starts.")
+    named = f" for {model}" if behaviour.names_model_in_download_lines else "."
+    download.info(LAUNCHER, f"Successfully downloaded weights{named}")

@@ -1,7 +1,7 @@
 """The simulated engine of one rank: it keeps batches as a TGI shard does, and sleeps.
 
 A step takes its caller as long as the estimate says the accelerator would, calls included
-(`turnaround`); its tokens are made up (`choice`). Tokens and memory are a pure function of the
+(`Turnaround`); its tokens are made up (`sequences`). Tokens and memory are a pure function of the
 calls, so that ranks which get the same calls answer the same. The step functions block, as a model
 blocks its shard's event loop.
 """
@@ -9,16 +9,30 @@ blocks its shard's event loop.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from tgi_bench.server import choice, padded_room
-from tgi_bench.server.admission import check_size, longest_prompt, padded_warmup
 from tgi_bench.server.behaviour import Behaviour
 from tgi_bench.server.config import EngineConfig
 from tgi_bench.server.device import Device
-from tgi_bench.server.held import BLOCK_TOKENS, HeldBatch, Sequence
-from tgi_bench.server.turnaround import Turnaround
+from tgi_bench.server.engine import (
+    PaddedPart,
+    check_size,
+    longest_prompt,
+    padded_warmup,
+    room_of_joined,
+    room_of_kept,
+    room_of_prompts,
+)
+from tgi_bench.server.sequences import (
+    BLOCK_TOKENS,
+    HeldBatch,
+    Sequence,
+    next_token,
+    prompt_tokens,
+    request_key,
+)
 from tgi_bench.torch_engine.tokenizers import WordTokenizer
 from tgi_bench.wire import messages as m
 
@@ -120,7 +134,7 @@ class SimulatedEngine:
         else:
             device.allocate_beside_pool(lengths, self._reserved_pool(sequences))
         new_tokens = tuple(s.request.stopping.max_new_tokens for s in sequences)
-        held = HeldBatch(batch.id, sequences, padded_room.of_prompts(lengths, new_tokens))
+        held = HeldBatch(batch.id, sequences, room_of_prompts(lengths, new_tokens))
         return self._step(held, _Timed(start_ns, device.prefill_s(lengths)), first=True)
 
     def decode(self, batches: Iterable[m.CachedBatch]) -> m.StepReply:
@@ -135,8 +149,8 @@ class SimulatedEngine:
             raise ValueError("Must provide at least one batch")
         concat_ns = None
         if len(taken) > 1:
-            room = padded_room.of_joined(
-                [padded_room.Part(batch.padded_room, batch.contexts) for batch in taken]
+            room = room_of_joined(
+                [PaddedPart(batch.padded_room, batch.contexts) for batch in taken]
             )
             sequences = tuple(sequence for batch in taken for sequence in batch.sequences)
             taken[0] = HeldBatch(taken[0].id, sequences, room)
@@ -161,7 +175,7 @@ class SimulatedEngine:
             raise ValueError("Batch must have at least one request")
         if len(kept) < len(held.sequences):
             held = HeldBatch(batch_id, kept, 0)
-            room = padded_room.of_kept(held.contexts, held.left)
+            room = room_of_kept(held.contexts, held.left)
             held = replace(held, padded_room=room)
         self._cache[batch_id] = held
         return self._cached(held)
@@ -192,7 +206,7 @@ class SimulatedEngine:
         limit = longest if self._padded or request.truncate < 1 else request.truncate
         # An empty prompt still has one token: a model's beginning of sequence.
         kept = max(1, min(self._tokenizer.count(request.text), limit))
-        return Sequence(request, kept, choice.request_key(request))
+        return Sequence(request, kept, request_key(request))
 
     def _reserved_pool(self, sequences: tuple[Sequence, ...]) -> int:
         """Tokens of the KV pool, when it has blocks for these sequences; else the error."""
@@ -241,14 +255,12 @@ class SimulatedEngine:
 
     def _generation(self, sequence: Sequence, first: bool) -> m.Generation:
         request = sequence.request
-        token, top = choice.next_token(
-            self._tokenizer, request, sequence.key, sequence.generated_tokens
-        )
+        token, top = next_token(self._tokenizer, request, sequence.key, sequence.generated_tokens)
         sequence.append(token.text)
         prompt: tuple[m.Token, ...] = ()
         always = self._behaviour.always_sends_prefill_tokens
         if first and (request.prefill_logprobs or always):
-            prompt = choice.prompt_tokens(self._tokenizer, request, sequence.prompt_tokens)
+            prompt = prompt_tokens(self._tokenizer, request, sequence.prompt_tokens)
         return m.Generation(
             request_id=request.id,
             tokens=(token,),
@@ -271,3 +283,41 @@ class SimulatedEngine:
         left_ns = start_ns + int(seconds * 1e9) - self._clock.now_ns()
         if left_ns > 0:
             self._clock.sleep(left_ns / 1e9)
+
+
+_KEPT = 8
+_LONGEST_NS = 50_000_000
+"""A longer gap is a caller that had nothing to ask."""
+
+
+class Turnaround:
+    """The gaps between a step's end and the next step's begin, as one rank sees them.
+
+    An estimate of a step is of what a caller sees, its calls included; a rank that slept through
+    all of it would be late by its own codec, gRPC, the caller and the cores they wait for.
+    outside_ns: the least of the last gaps, for a longer one may have been the caller's pause; 0
+    before the first.
+    """
+
+    def __init__(self) -> None:
+        self._gaps_ns: deque[int] = deque(maxlen=_KEPT)
+        self._ended_ns: int | None = None
+
+    @property
+    def outside_ns(self) -> int:
+        """To be taken off the next step."""
+        return min(self._gaps_ns, default=0)
+
+    def began(self, now_ns: int) -> None:
+        """A step was called for."""
+        if self._ended_ns is not None and now_ns - self._ended_ns <= _LONGEST_NS:
+            self._gaps_ns.append(now_ns - self._ended_ns)
+        self._ended_ns = None
+
+    def ended(self, now_ns: int) -> None:
+        """It is about to be answered."""
+        self._ended_ns = now_ns
+
+    def interrupted(self) -> None:
+        """Something else was called for: what follows is no gap between two steps."""
+        self._ended_ns = None

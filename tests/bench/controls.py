@@ -9,8 +9,8 @@ import time
 from urllib.parse import urlsplit
 
 from tgi_bench.cli.null_server import null_server
-from tgi_bench.drive.stamps import ANCILLARY_BYTES, ask_for_stamps
-from tgi_bench.server.null.pacing import Pace
+from tgi_bench.kernel_stamps import ANCILLARY_BYTES, ask_for_stamps
+from tgi_bench.server.null.timing import Pace
 
 _PACE_NS = 20_000_000
 _SHARED_S = 0.00125

@@ -27,7 +27,7 @@ from tgi_bench.cli.selfcheck_loads import (
     paced,
 )
 from tgi_bench.drive.load import run_load
-from tgi_bench.server.null.pacing import Pace
+from tgi_bench.server.null.timing import Pace
 
 SECONDS = 10.0
 STARTS = 5

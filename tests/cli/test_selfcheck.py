@@ -18,7 +18,7 @@ from tgi_bench.cli.selfcheck_command import SelfcheckOptions, quick_floor, run
 from tgi_bench.cli.selfcheck_loads import absorbed, check, held, open_loop, paced
 from tgi_bench.errors import InputError, LaunchError, TgiBenchError
 from tgi_bench.plan.load_trial import ClosedLoop, Fixed, OpenLoop
-from tgi_bench.server.null.pacing import Pace
+from tgi_bench.server.null.timing import Pace
 
 SHORT_S = 0.1
 

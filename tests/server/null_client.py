@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tgi_bench.server.null.log_file import ServedLog
 from tgi_bench.server.null.loop import HOST, NullServer
-from tgi_bench.server.null.pacing import Pace
+from tgi_bench.server.null.timing import Pace, ServedLog
 
 INSTANT = Pace(0, 0, 0)
 QUICK = Pace(1_000_000, 1_000_000, 1_000_000)

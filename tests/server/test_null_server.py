@@ -27,9 +27,8 @@ from tests.server.null_client import (
     request_bytes,
     serving,
 )
-from tgi_bench.server.null.log_file import ServedLog, decode
 from tgi_bench.server.null.loop import HOST
-from tgi_bench.server.null.pacing import Pace
+from tgi_bench.server.null.timing import Pace, ServedLog, decode
 
 
 def log_of(log: ServedLog | None) -> ServedLog:

@@ -12,9 +12,8 @@ from pathlib import Path
 
 from tgi_bench.errors import InputError, LaunchError
 from tgi_bench.launch.owned_folder import NULL_SERVER, owned_folder
-from tgi_bench.server.null.log_file import ServedLog, decode
 from tgi_bench.server.null.loop import HOST
-from tgi_bench.server.null.pacing import Pace
+from tgi_bench.server.null.timing import Pace, ServedLog, decode
 
 _END_S = 30.0
 """After it a null server that was told to stop is killed."""

@@ -32,8 +32,7 @@ from tgi_bench.plan.load_trial import (
     Workload,
 )
 from tgi_bench.plan.sampling import Sampling
-from tgi_bench.server.null.log_file import ServedLog
-from tgi_bench.server.null.pacing import Pace
+from tgi_bench.server.null.timing import Pace, ServedLog
 
 INTERVAL_NS = 20_000_000
 RATE_PER_S = 200.0

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Protocol
 from tgi_bench.drive.failure import FailedRequestError, failure_of
 from tgi_bench.drive.http_framing import ResponseFraming
 from tgi_bench.drive.quick_acknowledgement import Receive, acknowledging
-from tgi_bench.drive.stamps import ask_for_stamps
 from tgi_bench.drive.worker_messages import Answered, joined
+from tgi_bench.kernel_stamps import ask_for_stamps
 from tgi_bench.load_observation import RequestOutcome
 
 if TYPE_CHECKING:

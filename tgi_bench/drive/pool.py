@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from tgi_bench.drive.connection import Address, Connection, Job, Poller, State
 from tgi_bench.drive.failure import FailedRequestError
-from tgi_bench.drive.stamps import ask_for_stamps
 from tgi_bench.drive.worker_messages import Setup
+from tgi_bench.kernel_stamps import ask_for_stamps
 from tgi_bench.load_observation import RequestOutcome
 
 if TYPE_CHECKING:

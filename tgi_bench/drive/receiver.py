@@ -18,7 +18,7 @@ from tgi_bench.drive.failure import FailedRequestError, failure_of
 from tgi_bench.drive.http_framing import FramingError
 from tgi_bench.drive.pool import Pool
 from tgi_bench.drive.quick_acknowledgement import Receive
-from tgi_bench.drive.stamps import ANCILLARY_BYTES, WallClock, unpack_stamp
+from tgi_bench.kernel_stamps import ANCILLARY_BYTES, WallClock, unpack_stamp
 from tgi_bench.load_observation import RequestOutcome
 
 _LAST_CHUNK = b"0\r\n\r\n"

@@ -24,7 +24,7 @@ from tgi_bench.drive.failure import FailedRequestError
 from tgi_bench.drive.pool import Pool
 from tgi_bench.drive.receiver import Receiver
 from tgi_bench.drive.refusal import SlotWaits
-from tgi_bench.drive.stamps import WallClock
+from tgi_bench.kernel_stamps import WallClock
 from tgi_bench.load_observation import RequestOutcome
 
 _MS = 1_000_000

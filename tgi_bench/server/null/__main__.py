@@ -12,9 +12,8 @@ import resource
 from dataclasses import dataclass
 from pathlib import Path
 
-from tgi_bench.server.null.log_file import encode
 from tgi_bench.server.null.loop import NullServer
-from tgi_bench.server.null.pacing import Pace
+from tgi_bench.server.null.timing import Pace, encode
 
 _STDIN = 0
 _STDOUT = 1

@@ -14,17 +14,18 @@ from time import monotonic_ns, process_time_ns
 from tgi_bench.server.null import answers
 from tgi_bench.server.null.answers import Asked, Streams
 from tgi_bench.server.null.clocks import ANCILLARY_BYTES, Calibration, ask_for_stamps, stamp_of
-from tgi_bench.server.null.connection import Connection, Piece, Stream
-from tgi_bench.server.null.log_file import ServedLog, ServedRequest, encode
-from tgi_bench.server.null.pacing import DueQueue, Pace
-from tgi_bench.server.null.requests import (
+from tgi_bench.server.null.connection import (
     BODY_LIMIT_BYTES,
     HEAD_LIMIT_BYTES,
+    Connection,
+    Piece,
     Refused,
     Request,
+    Stream,
     asked_of,
     take,
 )
+from tgi_bench.server.null.timing import DueQueue, Pace, ServedLog, ServedRequest, encode
 
 HOST = "127.0.0.1"
 _BACKLOG = 8192

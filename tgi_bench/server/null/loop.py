@@ -11,9 +11,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from time import monotonic_ns, process_time_ns
 
+from tgi_bench.kernel_stamps import ANCILLARY_BYTES, WallClock, ask_for_stamps, unpack_stamp
 from tgi_bench.server.null import answers
 from tgi_bench.server.null.answers import Asked, Streams
-from tgi_bench.server.null.clocks import ANCILLARY_BYTES, Calibration, ask_for_stamps, stamp_of
 from tgi_bench.server.null.connection import (
     BODY_LIMIT_BYTES,
     HEAD_LIMIT_BYTES,
@@ -63,14 +63,14 @@ class NullServer:
         self._epoll = select.epoll()  # first, so that its number is one that select takes
         self._listener = socket.create_server((HOST, port), backlog=_BACKLOG)
         self._listener.setblocking(False)
-        self.kernel_stamps = ask_for_stamps(self._listener)  # accepted sockets inherit it
+        self.kernel_stamps = not ask_for_stamps(self._listener)  # accepted sockets inherit it
         self._epoll.register(self._listener.fileno(), select.EPOLLIN)
         self._spare = os.open(os.devnull, os.O_RDONLY)
         self._connections: dict[int, Connection] = {}
         self._accepted = 0
         self._streams = Streams()
         self._due: DueQueue[Stream] = DueQueue()
-        self._clock = Calibration()
+        self._clock = WallClock()
         self._calibrate_ns = monotonic_ns() + _CALIBRATE_NS
         self._served = _Served()
         self._ends: set[int] = set()
@@ -110,12 +110,12 @@ class NullServer:
 
     def log(self) -> ServedLog:
         """What was served so far."""
-        self._clock.again()
+        self._clock.read()
         return ServedLog(
             interval_ns=self._pace.interval_ns,
             cpu_ns=process_time_ns() - self._served.cpu_began_ns,
             served_ns=monotonic_ns() - self._served.began_ns,
-            clock_step_ns=self._clock.stepped_ns,
+            clock_step_ns=self._clock.furthest_step_ns,
             kernel_stamps=self.kernel_stamps,
             requests=tuple(self._served.requests),
         )
@@ -153,7 +153,7 @@ class NullServer:
     def _wait(self, now_ns: int) -> None:
         """Wait for sockets until the next deadline; epoll's own timeout has whole ms only."""
         if now_ns >= self._calibrate_ns:
-            self._clock.again()
+            self._clock.read()
             self._calibrate_ns = now_ns + _CALIBRATE_NS
         due_ns = self._due.next_due_ns()
         if due_ns is None:
@@ -215,11 +215,12 @@ class NullServer:
         if not data:
             self._close(connection)
             return
-        now_ns = monotonic_ns()
-        stamp_ns = stamp_of(ancillary) if self.kernel_stamps else None
-        # A stamp that lies ahead is of a wall clock that has just stepped.
-        arrival_ns = now_ns if stamp_ns is None else stamp_ns + self._clock.offset_ns
-        connection.arrival_ns = min(arrival_ns, now_ns)
+        connection.arrival_ns = now_ns = monotonic_ns()
+        if ancillary:
+            seconds, nanoseconds = unpack_stamp(ancillary[0][2])
+            stamp_ns = seconds * 1_000_000_000 + nanoseconds + self._clock.offset_ns
+            # A stamp that lies ahead is of a wall clock that has just stepped.
+            connection.arrival_ns = min(stamp_ns, now_ns)
         connection.received += data
         if connection.ending:
             connection.received.clear()  # nothing more is answered

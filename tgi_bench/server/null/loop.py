@@ -247,7 +247,7 @@ class NullServer:
             self._generate(connection, request)
             return
         if request.path == _LOG_PATH and request.method == b"GET":
-            data = answers.answer(200, encode(self.log()), "application/octet-stream")
+            data = answers.answer(200, encode(self.log()), "application/json")
         elif request.path not in _TOLD:
             data = answers.failure(404, "this null server has no such path")
         elif request.method != b"GET":

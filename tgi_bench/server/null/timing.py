@@ -1,21 +1,18 @@
 """When each stream's next event is due, absolute deadlines in order at a constant cost; when it was
 sent; and the file that the null server writes of that.
 
-Layout, little-endian: the magic bytes, a header, then for each request its numbers, its id and
-the times of its sends. All times are CLOCK_MONOTONIC in ns: a client on the same machine has
-the same clock.
+All times are CLOCK_MONOTONIC in ns: a client on the same machine has the same clock.
 """
 
 from __future__ import annotations
 
-import struct
-import sys
 from array import array
 from collections import deque
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
+
+import orjson
 
 from tgi_bench.errors import InputError
 
@@ -93,12 +90,6 @@ class DueQueue(Generic[T]):
         return None
 
 
-_MAGIC = b"TGINULL1"
-_HEADER = struct.Struct("<BqqqqI")
-_RECORD = struct.Struct("<IIqqBBI")
-_STAMP_BYTES = 8
-
-
 @dataclass(slots=True)
 class ServedRequest:
     """One request for a stream.
@@ -148,73 +139,29 @@ class ServedLog:
 
 
 def encode(log: ServedLog) -> bytes:
-    """The file's bytes."""
-    parts = [
-        _MAGIC,
-        _HEADER.pack(
-            log.kernel_stamps,
-            log.interval_ns,
-            log.cpu_ns,
-            log.served_ns,
-            log.clock_step_ns,
-            len(log.requests),
-        ),
-        *(part for request in log.requests for part in _encoded(request)),
-    ]
-    return b"".join(parts)
+    """The file: one JSON object of the log's fields by name, ids as Latin-1."""
+    return orjson.dumps(log, default=_plain)
 
 
-def _encoded(request: ServedRequest) -> Iterable[bytes]:
-    yield _RECORD.pack(
-        request.connection,
-        request.index,
-        request.arrival_ns,
-        request.due_ns,
-        request.whole,
-        len(request.request_id),
-        len(request.sent_ns),
-    )
-    yield request.request_id
-    yield _little_endian(request.sent_ns).tobytes()
+def _plain(value: object) -> object:
+    if isinstance(value, bytes):
+        return value.decode("latin-1")
+    if isinstance(value, array):
+        return value.tolist()
+    raise TypeError(value)
 
 
 def decode(data: bytes) -> ServedLog:
     """What a file says; raises InputError where it is none or is cut off."""
-    if not data.startswith(_MAGIC):
-        raise InputError("this is no log of a null server")
     try:
-        return _decoded(memoryview(data))
-    except (struct.error, ValueError):
-        raise InputError("this log of a null server is cut off") from None
+        told = orjson.loads(data)
+        requests = tuple(_request(**request) for request in told.pop("requests"))
+        return ServedLog(**told, requests=requests)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise InputError(f"this is no log of a null server, or is cut off: {error}") from error
 
 
-def _decoded(view: memoryview) -> ServedLog:
-    stamps, interval_ns, cpu_ns, served_ns, step_ns, count = _HEADER.unpack_from(view, len(_MAGIC))
-    at = len(_MAGIC) + _HEADER.size
-    requests = []
-    for _ in range(count):
-        connection, index, arrival_ns, due_ns, whole, id_bytes, sends = _RECORD.unpack_from(
-            view, at
-        )
-        at += _RECORD.size
-        end = at + id_bytes + sends * _STAMP_BYTES
-        if end > len(view):
-            raise ValueError(end)
-        request_id = bytes(view[at : at + id_bytes])
-        sent_ns = _little_endian(array("q", bytes(view[at + id_bytes : end])))
-        requests.append(
-            ServedRequest(
-                connection, index, request_id, arrival_ns, due_ns, sent_ns, whole=bool(whole)
-            )
-        )
-        at = end
-    return ServedLog(interval_ns, cpu_ns, served_ns, step_ns, bool(stamps), tuple(requests))
-
-
-def _little_endian(numbers: array[int]) -> array[int]:
-    """The numbers in the file's byte order, or back."""
-    if sys.byteorder == "little":
-        return numbers
-    swapped = array("q", numbers)
-    swapped.byteswap()
-    return swapped
+def _request(request_id: str, sent_ns: list[int], **more: Any) -> ServedRequest:
+    return ServedRequest(
+        request_id=request_id.encode("latin-1"), sent_ns=array("q", sent_ns), **more
+    )

@@ -12,15 +12,15 @@ import math
 import zlib
 from dataclasses import dataclass, field
 
+from tgi_bench.server.engine import BLOCK_TOKENS
 from tgi_bench.torch_engine.tokenizers import WordTokenizer
 from tgi_bench.wire.messages import FinishReason, GeneratedText, Request, Token
 
-BLOCK_TOKENS = 16
-"""Tokens of one block of the flash class's KV pool (paged attention)."""
+_MASK = 2**64 - 1
 
 
 @dataclass(slots=True)
-class Sequence:
+class MadeUpAnswer:
     """One request that is being answered.
 
     prompt_tokens: after truncation. key: what its tokens depend on (`request_key`).
@@ -35,13 +35,9 @@ class Sequence:
     _texts: list[str] = field(default_factory=list)
 
     @property
-    def context_tokens(self) -> int:
-        """Tokens that the next decode step attends to: prompt and generated ones."""
-        return self.prompt_tokens + self.generated_tokens
-
-    @property
     def blocks(self) -> int:
-        """KV blocks reserved from prefill on: the last new token is never cached."""
+        """KV blocks of the flash class, reserved from prefill on: the last new token is never
+        cached."""
         most = self.prompt_tokens + max(1, self.request.stopping.max_new_tokens) - 1
         return -(-most // BLOCK_TOKENS)
 
@@ -66,46 +62,6 @@ class Sequence:
             finish_reason=self.finish_reason,
             seed=sampling.seed if sampling.do_sample else None,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class HeldBatch:
-    """Sequences that are decoded together, in the order of their replies. Never empty.
-
-    padded_room: tokens set aside where its class pads (`engine.room_of_prompts`).
-    """
-
-    id: int
-    sequences: tuple[Sequence, ...]
-    padded_room: int
-
-    @property
-    def contexts(self) -> tuple[int, ...]:
-        """Tokens that the next decode step attends to, for each sequence."""
-        return tuple(sequence.context_tokens for sequence in self.sequences)
-
-    @property
-    def left(self) -> tuple[int, ...]:
-        """New tokens that are still to come, for each sequence; below 0 for one that has ended
-        and was not filtered out."""
-        return tuple(s.request.stopping.max_new_tokens - s.generated_tokens for s in self.sequences)
-
-    @property
-    def blocks(self) -> int:
-        """KV blocks of the flash class."""
-        return sum(sequence.blocks for sequence in self.sequences)
-
-    @property
-    def current_tokens(self) -> int:
-        """Tokens that the next decode step takes in: the newest of each sequence."""
-        return len(self.sequences)
-
-    def max_tokens(self, padded: bool) -> int:
-        """Room set aside; of a flash class its blocks."""
-        return self.padded_room if padded else self.blocks * BLOCK_TOKENS
-
-
-_MASK = 2**64 - 1
 
 
 def request_key(request: Request) -> int:

@@ -11,28 +11,25 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tgi_bench.server.behaviour import Behaviour
 from tgi_bench.server.config import EngineConfig
 from tgi_bench.server.device import Device
 from tgi_bench.server.engine import (
-    PaddedPart,
-    check_size,
-    longest_prompt,
-    padded_warmup,
-    room_of_joined,
-    room_of_kept,
-    room_of_prompts,
-)
-from tgi_bench.server.sequences import (
     BLOCK_TOKENS,
     HeldBatch,
-    Sequence,
-    next_token,
-    prompt_tokens,
-    request_key,
+    HeldBatches,
+    admitted,
+    generation,
+    info_of,
+    joined,
+    padded_warmup,
+    prefilled,
+    step_durations,
+    warmup_reply,
 )
+from tgi_bench.server.sequences import MadeUpAnswer, next_token, prompt_tokens, request_key
 from tgi_bench.torch_engine.tokenizers import WordTokenizer
 from tgi_bench.wire import messages as m
 
@@ -55,11 +52,7 @@ class _Timed:
 
 
 class SimulatedEngine:
-    """Batches between steps, and the steps on them.
-
-    RuntimeError: out of memory, and what else ends a shard of 2.0 and later. ValueError,
-    LookupError, TypeError, AssertionError: what a shard answers and survives.
-    """
+    """Steps that sleep. See `server.engine.Engine` for what its methods promise."""
 
     def __init__(
         self, config: EngineConfig, behaviour: Behaviour, clock: Clock | None = None
@@ -71,7 +64,9 @@ class SimulatedEngine:
         self._dtype = self._device.setup.dtype
         self._padded = self._device.setup.model.padded
         self._tokenizer = WordTokenizer(self._device.setup.model.vocab)
-        self._cache: dict[int, HeldBatch] = {}
+        self._held: HeldBatches[MadeUpAnswer, None] = HeldBatches(
+            behaviour, None if self._padded else lambda answer: answer.blocks * BLOCK_TOKENS
+        )
         self._pool_tokens: int | None = None
         self._turnaround = Turnaround()
 
@@ -81,60 +76,38 @@ class SimulatedEngine:
         return None
 
     def info(self) -> m.Info:
-        """What the shard says of itself.
-
-        Paged attention in blocks of 16, which a padded class names too: the engine has neither
-        the prefix cache nor the chunking that flashinfer would stand for.
-        """
-        attention = self._behaviour.names_attention
-        return m.Info(
-            requires_padding=self._padded,
-            dtype=f"torch.{self._dtype}",
-            device_type="simulated",
-            speculate=0,
-            support_chunking=False if attention else None,
-            use_prefix_caching=False if attention else None,
-            attention_impl="paged" if attention else None,
-            block_size=BLOCK_TOKENS if attention else None,
-        )
+        """What the shard says of itself."""
+        return info_of(self._behaviour, self._padded, f"torch.{self._dtype}", "simulated")
 
     def warmup(self, warmup: m.Warmup) -> m.WarmupReply:
         """One prefill of the batch; a flash model then takes the rest of memory for its pool."""
         if self._padded or not self._behaviour.has_kv_pool:
             self.prefill(warmup.batch)
-            self._cache.pop(warmup.batch.id, None)
+            self._held.clear(warmup.batch.id)
             return padded_warmup(warmup, self._behaviour)
         start_ns = self._clock.now_ns()
-        sequences = self._admitted(warmup.batch)
-        lengths = tuple(s.prompt_tokens for s in sequences)
+        answers = admitted(warmup.batch, self._behaviour, self._answer)
+        lengths = tuple(answer.prompt_tokens for answer in answers)
         prefill_tokens = max(sum(lengths), warmup.max_prefill_tokens)
         pool = self._device.pool_tokens(prefill_tokens) // BLOCK_TOKENS * BLOCK_TOKENS
-        if not pool:
-            raise RuntimeError(
-                f"Not enough memory to handle {prefill_tokens} prefill tokens. "
-                "You need to decrease `--max-batch-prefill-tokens`"
-            )
-        self._cache.clear()
+        reply = warmup_reply(warmup, self._behaviour, pool, prefill_tokens)
+        self._held.clear(None)
         self._pool_tokens = pool
         self._sleep_until(start_ns, self._device.prefill_s(lengths))
-        if not self._behaviour.names_limits_in_warmup:
-            return m.WarmupReply(pool)
-        total = min(warmup.max_total_tokens or pool, pool)
-        return m.WarmupReply(pool, min(warmup.max_input_tokens or total - 1, total - 1), total)
+        return reply
 
     def prefill(self, batch: m.Batch) -> m.StepReply:
         """Prefill a batch: the first token of every request. A failure leaves nothing behind."""
         start_ns = self._clock.now_ns()
         self._turnaround.began(start_ns)
-        sequences = self._admitted(batch)
-        lengths = tuple(s.prompt_tokens for s in sequences)
+        answers = admitted(batch, self._behaviour, self._answer)
+        lengths = tuple(answer.prompt_tokens for answer in answers)
         device = self._device.answering_prompts(any(r.prefill_logprobs for r in batch.requests))
         if self._padded or not self._behaviour.has_kv_pool:
             device.allocate_prefill(lengths, self._held_bytes())
         else:
-            device.allocate_beside_pool(lengths, self._reserved_pool(sequences))
-        new_tokens = tuple(s.request.stopping.max_new_tokens for s in sequences)
-        held = HeldBatch(batch.id, sequences, room_of_prompts(lengths, new_tokens))
+            device.allocate_beside_pool(lengths, self._reserved_pool(answers))
+        held = prefilled(batch.id, answers, None)
         return self._step(held, _Timed(start_ns, device.prefill_s(lengths)), first=True)
 
     def decode(self, batches: Iterable[m.CachedBatch]) -> m.StepReply:
@@ -144,18 +117,11 @@ class SimulatedEngine:
         """
         start_ns = self._clock.now_ns()
         self._turnaround.began(start_ns)
-        taken = [self._take(batch.id) for batch in batches]
-        if not taken:
-            raise ValueError("Must provide at least one batch")
-        concat_ns = None
+        taken = self._held.take(batches)
+        held, concat_ns = taken[0], None
         if len(taken) > 1:
-            room = room_of_joined(
-                [PaddedPart(batch.padded_room, batch.contexts) for batch in taken]
-            )
-            sequences = tuple(sequence for batch in taken for sequence in batch.sequences)
-            taken[0] = HeldBatch(taken[0].id, sequences, room)
+            held = joined(taken, None)
             concat_ns = max(1, self._clock.now_ns() - start_ns)
-        held = taken[0]
         contexts = held.contexts
         if self._padded or not self._behaviour.has_kv_pool:
             self._device.allocate_decode(contexts, self._held_bytes())
@@ -168,54 +134,30 @@ class SimulatedEngine:
         One that keeps them all changes nothing, not even their order.
         """
         self._turnaround.interrupted()
-        held = self._take(batch_id)
-        by_id = {sequence.request.id: sequence for sequence in held.sequences}
-        kept = tuple(by_id[request_id] for request_id in request_ids)
-        if not kept:
-            raise ValueError("Batch must have at least one request")
-        if len(kept) < len(held.sequences):
-            held = HeldBatch(batch_id, kept, 0)
-            room = room_of_kept(held.contexts, held.left)
-            held = replace(held, padded_room=room)
-        self._cache[batch_id] = held
-        return self._cached(held)
+        held, _ = self._held.take_filtered(batch_id, request_ids)
+        return self._held.keep(held)
 
     def clear_cache(self, batch_id: int | None) -> None:
         """Forget a batch, known or not; None forgets all."""
         self._turnaround.interrupted()
-        if batch_id is None:
-            self._cache.clear()
-        else:
-            self._cache.pop(batch_id, None)
+        self._held.clear(batch_id)
 
-    def _take(self, batch_id: int) -> HeldBatch:
-        held = self._cache.pop(batch_id, None)
-        if held is None:
-            raise ValueError(f"Batch ID {batch_id} not found in cache.")
-        return held
-
-    def _admitted(self, batch: m.Batch) -> tuple[Sequence, ...]:
-        """The batch's requests with their prompts cut, or the error that a shard raises."""
-        longest = longest_prompt(batch, self._behaviour)
-        sequences = tuple(self._sequence(request, longest) for request in batch.requests)
-        check_size(batch, max(sequence.prompt_tokens for sequence in sequences))
-        return sequences
-
-    def _sequence(self, request: m.Request, longest: int) -> Sequence:
+    def _answer(self, request: m.Request, longest: int) -> MadeUpAnswer:
         # The padded class cuts every prompt at the batch's longest, the flash class at its own.
         limit = longest if self._padded or request.truncate < 1 else request.truncate
         # An empty prompt still has one token: a model's beginning of sequence.
         kept = max(1, min(self._tokenizer.count(request.text), limit))
-        return Sequence(request, kept, request_key(request))
+        return MadeUpAnswer(request, kept, request_key(request))
 
-    def _reserved_pool(self, sequences: tuple[Sequence, ...]) -> int:
-        """Tokens of the KV pool, when it has blocks for these sequences; else the error."""
+    def _reserved_pool(self, answers: tuple[MadeUpAnswer, ...]) -> int:
+        """Tokens of the KV pool, when it has blocks for these requests; else the error."""
         if self._pool_tokens is None:
             if self._behaviour.checks_cache_blocks:
                 raise RuntimeError("cache manager was not initialized")
             raise IndexError("list index out of range")
-        taken = sum(batch.blocks for batch in self._cache.values())
-        asked, free = sum(s.blocks for s in sequences), self._pool_tokens // BLOCK_TOKENS - taken
+        taken = sum(answer.blocks for held in self._held for answer in held.answers)
+        asked = sum(answer.blocks for answer in answers)
+        free = self._pool_tokens // BLOCK_TOKENS - taken
         if asked > free:
             if not self._behaviour.checks_cache_blocks:
                 beyond = (asked - free) * BLOCK_TOKENS * self._device.setup.kv_bytes_per_token
@@ -227,56 +169,32 @@ class SimulatedEngine:
         return self._pool_tokens
 
     def _held_bytes(self) -> float:
-        return sum(self._device.kv_bytes(batch.contexts) for batch in self._cache.values())
+        return sum(self._device.kv_bytes(held.contexts) for held in self._held)
 
-    def _step(self, held: HeldBatch, timed: _Timed, first: bool) -> m.StepReply:
+    def _step(self, held: HeldBatch[MadeUpAnswer, None], timed: _Timed, first: bool) -> m.StepReply:
         """Choose tokens within the step's time, sleep the rest of it, keep the batch.
 
-        It is kept whole until every request has ended: one that has is filtered out by the
-        caller, or goes on. decode_ns: choosing the tokens. forward_ns: the rest, joining left
-        out.
+        decode_ns: choosing the tokens. forward_ns: the rest, joining left out.
         """
         choosing_ns = self._clock.now_ns()
-        generations = tuple(self._generation(sequence, first) for sequence in held.sequences)
-        goes_on = any(sequence.finish_reason is None for sequence in held.sequences)
+        generations = tuple(self._generation(answer, first) for answer in held.answers)
         decode_ns = max(1, self._clock.now_ns() - choosing_ns)
         self._sleep_until(timed.start_ns - self._turnaround.outside_ns, timed.seconds)
-        cached = None
-        if goes_on:
-            self._cache[held.id] = held
-            cached = self._cached(held)
-        durations = None
-        if self._behaviour.sends_durations:
-            total_ns = self._clock.now_ns() - timed.start_ns
-            forward_ns = max(1, total_ns - decode_ns - (timed.concat_ns or 0))
-            durations = m.Durations(forward_ns, decode_ns, total_ns, timed.concat_ns)
+        total_ns = self._clock.now_ns() - timed.start_ns
+        durations = step_durations(self._behaviour, total_ns, decode_ns, timed.concat_ns)
+        reply = self._held.reply(held, generations, durations)
         self._turnaround.ended(self._clock.now_ns())
-        return m.StepReply(generations, cached, durations)
+        return reply
 
-    def _generation(self, sequence: Sequence, first: bool) -> m.Generation:
-        request = sequence.request
-        token, top = next_token(self._tokenizer, request, sequence.key, sequence.generated_tokens)
-        sequence.append(token.text)
+    def _generation(self, answer: MadeUpAnswer, first: bool) -> m.Generation:
+        request = answer.request
+        token, top = next_token(self._tokenizer, request, answer.key, answer.generated_tokens)
+        answer.append(token.text)
         prompt: tuple[m.Token, ...] = ()
         always = self._behaviour.always_sends_prefill_tokens
         if first and (request.prefill_logprobs or always):
-            prompt = prompt_tokens(self._tokenizer, request, sequence.prompt_tokens)
-        return m.Generation(
-            request_id=request.id,
-            tokens=(token,),
-            generated_text=sequence.generated_text(),
-            prefill_tokens=prompt,
-            top_tokens=(top,) if top else (),
-        )
-
-    def _cached(self, held: HeldBatch) -> m.CachedBatch:
-        return m.CachedBatch(
-            id=held.id,
-            request_ids=tuple(s.request.id for s in held.sequences),
-            size=len(held.sequences),
-            max_tokens=held.max_tokens(self._padded),
-            current_tokens=(held.current_tokens if self._behaviour.sends_current_tokens else None),
-        )
+            prompt = prompt_tokens(self._tokenizer, request, answer.prompt_tokens)
+        return generation(answer, token, top, prompt)
 
     def _sleep_until(self, start_ns: int, seconds: float) -> None:
         """Sleep to start + seconds, an absolute deadline: the engine's own work is inside."""

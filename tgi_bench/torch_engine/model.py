@@ -89,7 +89,7 @@ def left_padded(rows: Sequence[Sequence[int]], device: torch.device) -> PaddedBa
     )
 
 
-def joined(batches: Sequence[PaddedBatch]) -> PaddedBatch:
+def joined_rows(batches: Sequence[PaddedBatch]) -> PaddedBatch:
     """The rows of all batches, in order, padded to the widest. The batches are used up."""
     first = batches[0]
     if len(batches) == 1:

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from tgi_bench.cli.null_server import null_server
 from tgi_bench.kernel_stamps import ANCILLARY_BYTES, ask_for_stamps
-from tgi_bench.server.null.timing import Pace
+from tgi_bench.server.null.timing import StreamPace
 
 _PACE_NS = 20_000_000
 _SHARED_S = 0.00125
@@ -24,7 +24,7 @@ def bare_read_us(streams: int, seconds: float) -> float:
     stamp, of as many streams as one loop reads."""
     head = f"POST /generate_stream HTTP/1.1\r\nhost: a\r\ncontent-length: {len(_BODY)}\r\n\r\n"
     request = head.encode() + _BODY
-    with null_server(Pace(_PACE_NS, _PACE_NS, _PACE_NS)) as server, select.epoll() as poller:
+    with null_server(StreamPace(_PACE_NS, _PACE_NS, _PACE_NS)) as server, select.epoll() as poller:
         address = urlsplit(server.url)
         opened = [
             socket.create_connection((address.hostname, address.port)) for _ in range(streams)

@@ -27,7 +27,7 @@ from tgi_bench.cli.selfcheck_loads import (
     paced,
 )
 from tgi_bench.drive.load import run_load
-from tgi_bench.server.null.timing import Pace
+from tgi_bench.server.null.timing import StreamPace
 
 SECONDS = 10.0
 STARTS = 5
@@ -149,7 +149,7 @@ def _first_byte() -> Figure:
 
 def _start_to_first_byte_s() -> float:
     """From before the process is started to the arrival of its first request for tokens."""
-    with tempfile.TemporaryDirectory() as folder, null_server(Pace(0, 0, 0)) as server:
+    with tempfile.TemporaryDirectory() as folder, null_server(StreamPace(0, 0, 0)) as server:
         command = [str(Path(sys.executable).parent / "tgi-bench"), "load", server.url]
         words = ["--concurrency", "1", "--requests", "1", "--results", folder]
         began_ns = time.monotonic_ns()

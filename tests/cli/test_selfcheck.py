@@ -18,7 +18,7 @@ from tgi_bench.cli.selfcheck_command import SelfcheckOptions, quick_floor, run
 from tgi_bench.cli.selfcheck_loads import absorbed, check, held, open_loop, paced
 from tgi_bench.errors import InputError, LaunchError, TgiBenchError
 from tgi_bench.plan.load_trial import ClosedLoop, Fixed, OpenLoop
-from tgi_bench.server.null.timing import Pace
+from tgi_bench.server.null.timing import StreamPace
 
 SHORT_S = 0.1
 
@@ -103,7 +103,7 @@ def test_an_open_loops_floor_has_its_start_lateness(monkeypatch: pytest.MonkeyPa
 
 def test_held_streams_are_all_in_flight() -> None:
     load = held(6)
-    quick = Pace(20_000_000, 20_000_000, 20_000_000)
+    quick = StreamPace(20_000_000, 20_000_000, 20_000_000)
     result = check(replace(load, pace=quick), BlockingClient())
     assert result.most_in_flight == 6
     assert result.memory_bytes is not None
@@ -153,7 +153,7 @@ def test_bad_options_are_one_sentence(options: SelfcheckOptions, message: str) -
 
 
 def test_a_null_server_that_died_is_told() -> None:
-    with null_server(Pace(0, 0, 0)) as server:
+    with null_server(StreamPace(0, 0, 0)) as server:
         os.kill(server.pid, 9)
         with pytest.raises(LaunchError, match="ended with -9"):
             server.stop()
@@ -162,7 +162,7 @@ def test_a_null_server_that_died_is_told() -> None:
 def test_a_null_server_that_cannot_start_tells_why(monkeypatch: pytest.MonkeyPatch) -> None:
     with (
         pytest.raises(LaunchError, match="ended with 2") as caught,
-        null_server(Pace(-1, 0, 0)),
+        null_server(StreamPace(-1, 0, 0)),
     ):
         pass
     assert any("--interval-ns" in line for line in caught.value.log_tail)

@@ -145,7 +145,7 @@ class FakeRank:
                 script = self.script
                 if script.info is not None:
                     return script.info
-                info = m.Info(script.padded, script.dtype, script.device_type, speculate=0)
+                info = m.ShardInfo(script.padded, script.dtype, script.device_type, speculate=0)
                 if self.script.block_size is not None:
                     info = replace(info, attention_impl="paged", block_size=self.script.block_size)
                 return codec.encode_info(protocol, info)

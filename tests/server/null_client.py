@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tgi_bench.server.null.loop import HOST, NullServer
-from tgi_bench.server.null.timing import Pace, ServedLog
+from tgi_bench.server.null.timing import ServedLog, StreamPace
 
-INSTANT = Pace(0, 0, 0)
-QUICK = Pace(1_000_000, 1_000_000, 1_000_000)
+INSTANT = StreamPace(0, 0, 0)
+QUICK = StreamPace(1_000_000, 1_000_000, 1_000_000)
 
 
 @dataclass(slots=True)
@@ -26,7 +26,7 @@ class Served:
 
 
 @contextmanager
-def serving(pace: Pace) -> Iterator[Served]:
+def serving(pace: StreamPace) -> Iterator[Served]:
     """A null server until the context is left."""
     server = NullServer(0, pace)
     reader, writer = os.pipe()

@@ -1,4 +1,4 @@
-"""One rank as a process of its own, for tests: argv is a pickled Rank in hexadecimal."""
+"""One rank as a process of its own, for tests: argv is a pickled ShardRank in hexadecimal."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import pickle
 import sys
 
 from tgi_bench.server.log import Log
-from tgi_bench.server.shard import Rank, serve
+from tgi_bench.server.shard import ShardRank, serve
 
 
 def main() -> int:
     rank = pickle.loads(bytes.fromhex(sys.argv[1]))
-    assert isinstance(rank, Rank)
+    assert isinstance(rank, ShardRank)
     return serve(rank, Log(False, sys.stderr), lambda: print("ready", flush=True))
 
 

@@ -28,7 +28,7 @@ from tests.server.null_client import (
     serving,
 )
 from tgi_bench.server.null.loop import HOST
-from tgi_bench.server.null.timing import Pace, ServedLog, decode
+from tgi_bench.server.null.timing import ServedLog, StreamPace, decode
 
 
 def log_of(log: ServedLog | None) -> ServedLog:
@@ -37,7 +37,7 @@ def log_of(log: ServedLog | None) -> ServedLog:
 
 
 @pytest.mark.parametrize("pace", [INSTANT, QUICK])
-def test_a_stream_is_tgis(pace: Pace) -> None:
+def test_a_stream_is_tgis(pace: StreamPace) -> None:
     with serving(pace) as served, closing(connect(served.port)) as connection:
         response, events = asked(connection, body(3))
         assert response.status == 200
@@ -54,7 +54,7 @@ def test_a_stream_is_tgis(pace: Pace) -> None:
 
 
 @pytest.mark.parametrize("pace", [INSTANT, QUICK])
-def test_one_connection_serves_one_stream_after_another(pace: Pace) -> None:
+def test_one_connection_serves_one_stream_after_another(pace: StreamPace) -> None:
     with serving(pace) as served, closing(connect(served.port)) as connection:
         for count in (1, 5, 2):
             assert len(asked(connection, body(count))[1]) == count
@@ -98,7 +98,7 @@ class _Parsed:
 
 
 @pytest.mark.parametrize("pace", [INSTANT, QUICK])
-def test_httptools_finds_one_chunk_an_event(pace: Pace) -> None:
+def test_httptools_finds_one_chunk_an_event(pace: StreamPace) -> None:
     parsed = _Parsed()
     with serving(pace) as served, socket.create_connection((HOST, served.port), 30) as sock:
         sock.sendall(request_bytes(body(20)))
@@ -130,7 +130,7 @@ def test_the_log_lies_between_what_the_client_did_and_saw() -> None:
 
 def test_deadlines_are_absolute() -> None:
     """Each event is due at its own time: none is sent early, and no lateness adds up."""
-    pace = Pace(interval_ns=2_000_000, first_ns=3_000_000, spread_ns=1_000_000)
+    pace = StreamPace(interval_ns=2_000_000, first_ns=3_000_000, spread_ns=1_000_000)
     with serving(pace) as served, closing(connect(served.port)) as connection:
         for _ in range(3):
             asked(connection, body(10))
@@ -195,7 +195,7 @@ def test_pipelined_requests_are_answered_in_order() -> None:
 
 
 @pytest.mark.parametrize("pace", [INSTANT, QUICK])
-def test_connection_close_is_kept(pace: Pace) -> None:
+def test_connection_close_is_kept(pace: StreamPace) -> None:
     with serving(pace) as served, socket.create_connection((HOST, served.port), 30) as sock:
         sock.sendall(request_bytes(body(2), more="connection: close\r\n"))
         data = b""
@@ -335,7 +335,7 @@ def test_a_wrong_command_line_ends_with_2(words: list[str]) -> None:
 
 
 def test_phases_are_spread() -> None:
-    pace = Pace(20, 100, 1 << 20)
+    pace = StreamPace(20, 100, 1 << 20)
     phases = sorted(pace.first_due_ns(0, index) - 100 for index in range(256))
     gaps = [later - earlier for earlier, later in pairwise(phases)]
     assert phases[0] >= 0

@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tgi_bench.errors import InputError
-from tgi_bench.server.null.timing import DueQueue, Pace, ServedLog, ServedRequest, decode, encode
+from tgi_bench.server.null.timing import (
+    DueQueue,
+    ServedLog,
+    ServedRequest,
+    StreamPace,
+    decode,
+    encode,
+)
 
 TIMES = st.integers(-(2**63), 2**63 - 1)
 REQUESTS = st.builds(
@@ -58,10 +65,10 @@ def test_lateness_by_hand() -> None:
 
 
 def test_first_due_by_hand() -> None:
-    pace = Pace(interval_ns=20, first_ns=100, spread_ns=1000)
+    pace = StreamPace(interval_ns=20, first_ns=100, spread_ns=1000)
     # 1/phi = 0.618..., 2/phi = 1.236...
     assert [pace.first_due_ns(5, index) for index in range(3)] == [105, 105 + 618, 105 + 236]
-    assert Pace(0, 100, 1000).first_due_ns(5, 3) == 5
+    assert StreamPace(0, 100, 1000).first_due_ns(5, 3) == 5
 
 
 def test_nothing_is_due_before_its_time() -> None:

@@ -20,7 +20,7 @@ import pytest
 
 from tests.server.configs import FLASH, PADDED, engine_config, server_config
 from tgi_bench.server.config import EngineConfig, Version
-from tgi_bench.server.shard import Rank
+from tgi_bench.server.shard import ShardRank
 from tgi_bench.wire import (
     generate_v1_pb2,
     generate_v1_pb2_grpc,
@@ -88,7 +88,7 @@ def served(
                 sys.executable,
                 "-m",
                 "tests.server.serve_rank",
-                pickle.dumps(Rank(config, shard_rank)).hex(),
+                pickle.dumps(ShardRank(config, shard_rank)).hex(),
             ],
             cwd=ROOT,
             stdout=subprocess.PIPE,
@@ -321,7 +321,7 @@ def test_rank_ends_with_its_parent() -> None:
             sys.executable,
             "-m",
             "tests.server.serve_rank",
-            pickle.dumps(Rank(config, 0)).hex(),
+            pickle.dumps(ShardRank(config, 0)).hex(),
         ]
         keeper = "import subprocess, sys; subprocess.run(sys.argv[1:])"
         with subprocess.Popen(

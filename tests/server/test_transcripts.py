@@ -22,7 +22,7 @@ from google.protobuf.json_format import MessageToDict
 
 from tests.server.configs import PADDED, engine_config, server_config
 from tests.transcripts.grpc_replay import VERSIONS, Call, Transcript, transcripts
-from tgi_bench.server.shard import Rank
+from tgi_bench.server.shard import ShardRank
 
 ROOT = Path(__file__).parents[2]
 TOKENS = {
@@ -121,7 +121,7 @@ def embedded(version: str, num_shard: int) -> Iterator[Serving]:
         )
         processes = []
         for rank in range(num_shard):
-            told = pickle.dumps(Rank(config, rank)).hex()
+            told = pickle.dumps(ShardRank(config, rank)).hex()
             process = subprocess.Popen(
                 [sys.executable, "-m", "tests.server.serve_rank", told],
                 cwd=ROOT,

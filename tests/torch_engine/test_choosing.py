@@ -14,9 +14,9 @@ skip_without_torch()
 import torch  # noqa: E402
 
 from tgi_bench.torch_engine.choosing import (  # noqa: E402
+    ChoiceRow,
     Chooser,
     Manner,
-    Row,
     choose,
     prompt_logprobs,
 )
@@ -25,8 +25,8 @@ CPU = torch.device("cpu")
 LOGITS = torch.tensor([2.0, 1.0, 0.0, -1.0])
 
 
-def row(manner: Manner = Manner(), ids: tuple[int, ...] = (3,), top: int = 0) -> Row:  # noqa: B008
-    return Row(Chooser(manner, CPU), ids, top)
+def row(manner: Manner = Manner(), ids: tuple[int, ...] = (3,), top: int = 0) -> ChoiceRow:  # noqa: B008
+    return ChoiceRow(Chooser(manner, CPU), ids, top)
 
 
 def changed(manner: Manner, ids: tuple[int, ...] = (3,)) -> list[float]:

@@ -168,8 +168,8 @@ positive = st.integers(1, 2**32 - 1)
 
 @pytest.mark.parametrize("protocol", ALL)
 @STEADY
-@given(info=st.builds(m.Info, st.booleans(), texts, texts, maybe(u32), u32))
-def test_info_of_a_server_that_names_no_attention(protocol: Protocol, info: m.Info) -> None:
+@given(info=st.builds(m.ShardInfo, st.booleans(), texts, texts, maybe(u32), u32))
+def test_info_of_a_server_that_names_no_attention(protocol: Protocol, info: m.ShardInfo) -> None:
     """v1 does not say speculate; v3 before 2.4.0 sends no field after it."""
     expected = replace(info, speculate=None) if protocol is Protocol.V1 else info
     assert codec.decode_info(protocol, codec.encode_info(protocol, info)) == expected
@@ -178,7 +178,7 @@ def test_info_of_a_server_that_names_no_attention(protocol: Protocol, info: m.In
 @STEADY
 @given(
     info=st.builds(
-        m.Info,
+        m.ShardInfo,
         st.booleans(),
         texts,
         texts,
@@ -190,7 +190,7 @@ def test_info_of_a_server_that_names_no_attention(protocol: Protocol, info: m.In
         positive,
     )
 )
-def test_info_of_a_server_that_names_its_attention(info: m.Info) -> None:
+def test_info_of_a_server_that_names_its_attention(info: m.ShardInfo) -> None:
     assert codec.decode_info(Protocol.V3, codec.encode_info(Protocol.V3, info)) == info
 
 

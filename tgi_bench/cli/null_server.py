@@ -13,7 +13,7 @@ from pathlib import Path
 from tgi_bench.errors import InputError, LaunchError
 from tgi_bench.launch.owned_folder import NULL_SERVER, owned_folder
 from tgi_bench.server.null.loop import HOST
-from tgi_bench.server.null.timing import Pace, ServedLog, decode
+from tgi_bench.server.null.timing import ServedLog, StreamPace, decode
 
 _END_S = 30.0
 """After it a null server that was told to stop is killed."""
@@ -41,7 +41,7 @@ class NullServerProcess:
 
 
 @contextmanager
-def null_server(pace: Pace) -> Iterator[NullServerProcess]:
+def null_server(pace: StreamPace) -> Iterator[NullServerProcess]:
     """Start one on a free port; it ends when the context is left, or when this process dies."""
     if sys.platform != "linux":
         raise InputError("the null server needs Linux: it is built on epoll")
@@ -61,7 +61,7 @@ def null_server(pace: Pace) -> Iterator[NullServerProcess]:
             process.communicate()
 
 
-def _command(pace: Pace, log: Path) -> list[str]:
+def _command(pace: StreamPace, log: Path) -> list[str]:
     numbers = {
         "--port": 0,
         "--interval-ns": pace.interval_ns,

@@ -32,7 +32,7 @@ from tgi_bench.plan.load_trial import (
     Workload,
 )
 from tgi_bench.plan.sampling import Sampling
-from tgi_bench.server.null.timing import Pace, ServedLog
+from tgi_bench.server.null.timing import ServedLog, StreamPace
 
 INTERVAL_NS = 20_000_000
 RATE_PER_S = 200.0
@@ -67,7 +67,7 @@ class CheckLoad:
     """One load. watch_memory: whether memory is measured beside it, by a process more."""
 
     name: str
-    pace: Pace
+    pace: StreamPace
     streams: int
     trial: LoadTrial
     watch_memory: bool = False
@@ -102,7 +102,7 @@ def paced(streams: int, seconds: float) -> CheckLoad:
     tokens = max(_FEWEST_TOKENS, min(_TOKENS, int(events / _WANTED_REQUESTS)))
     return CheckLoad(
         name=f"paced 20 ms, {streams} streams",
-        pace=Pace(INTERVAL_NS, INTERVAL_NS, INTERVAL_NS),
+        pace=StreamPace(INTERVAL_NS, INTERVAL_NS, INTERVAL_NS),
         streams=streams,
         trial=_trial(f"load-c{streams}", tokens, ClosedLoop(streams), _lasting(seconds)),
     )
@@ -114,7 +114,7 @@ def open_loop(seconds: float) -> CheckLoad:
     lasts_s = _OPEN_TOKENS * INTERVAL_NS / 1e9
     return CheckLoad(
         name=f"open loop, {RATE_PER_S:g} requests/s",
-        pace=Pace(INTERVAL_NS, INTERVAL_NS, INTERVAL_NS),
+        pace=StreamPace(INTERVAL_NS, INTERVAL_NS, INTERVAL_NS),
         streams=round(RATE_PER_S * lasts_s),
         trial=_trial(f"load-r{RATE_PER_S:g}", _OPEN_TOKENS, arrivals, _lasting(seconds)),
     )
@@ -124,7 +124,7 @@ def absorbed(seconds: float) -> CheckLoad:
     """One worker, and a server that sends whole answers at once."""
     trial = _trial("load-instant", _TOKENS, ClosedLoop(ABSORB_STREAMS), _lasting(seconds), 1)
     name = f"instant, {ABSORB_STREAMS} streams, one worker"
-    return CheckLoad(name, Pace(0, 0, 0), ABSORB_STREAMS, trial)
+    return CheckLoad(name, StreamPace(0, 0, 0), ABSORB_STREAMS, trial)
 
 
 def held(streams: int) -> CheckLoad:
@@ -132,7 +132,7 @@ def held(streams: int) -> CheckLoad:
     extent = Extent(None, streams, 0, 0, 0, 0, None)
     return CheckLoad(
         name=f"held, {streams} streams",
-        pace=Pace(_HELD_INTERVAL_NS, _HELD_INTERVAL_NS, _HELD_INTERVAL_NS),
+        pace=StreamPace(_HELD_INTERVAL_NS, _HELD_INTERVAL_NS, _HELD_INTERVAL_NS),
         streams=streams,
         trial=_trial(f"load-held-c{streams}", _HELD_TOKENS, ClosedLoop(streams), extent),
         watch_memory=True,

@@ -22,7 +22,7 @@ from tgi_bench.errors import StepError
 from tgi_bench.memory_evidence import out_of_memory
 from tgi_bench.observation import Outcome, ShardFacts
 from tgi_bench.wire import codec
-from tgi_bench.wire.messages import Info, Protocol
+from tgi_bench.wire.messages import Protocol, ShardInfo
 
 CONTROL_TIMEOUT_S = 30.0
 """For calls that compute nothing. Long, because a shard answers them only between steps."""
@@ -190,7 +190,7 @@ class Ranks:
             taken.append(max(0, reply.ended_ns - reply.sent_ns - waited_ns))
         return int(median(taken))
 
-    def _infos(self, timeout_s: float) -> tuple[Info, ...]:
+    def _infos(self, timeout_s: float) -> tuple[ShardInfo, ...]:
         reply = _call_all(self._calls("Info"), codec.EMPTY, timeout_s)
         infos = []
         for rank, payload in enumerate(reply.payloads):

@@ -41,7 +41,7 @@ def setup_of(config: EngineConfig) -> Setup:
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class SimulatedDevice:
     """One rank's accelerator. limit_bytes: what the server may take of its memory."""
 
     setup: Setup
@@ -49,7 +49,7 @@ class Device:
     limit_bytes: float
 
     @classmethod
-    def of(cls, config: EngineConfig, behaviour: Behaviour) -> Device:
+    def of(cls, config: EngineConfig, behaviour: Behaviour) -> SimulatedDevice:
         """The device with the weights loaded; RuntimeError where they do not fit."""
         setup = setup_of(config)
         device = cls(setup, behaviour, setup.accelerator.usable_bytes * config.memory_fraction)
@@ -58,7 +58,7 @@ class Device:
         device.allocate(setup.weights_bytes + runtime_bytes(setup), layer)
         return device
 
-    def answering_prompts(self, asked: bool) -> Device:
+    def answering_prompts(self, asked: bool) -> SimulatedDevice:
         """The device for a prefill that answers with every prompt token's log probability.
 
         `asked` by a request; before 0.9.0 every prefill does.

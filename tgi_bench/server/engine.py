@@ -16,7 +16,7 @@ BLOCK_TOKENS = 16
 """Tokens of one block of a KV cache (paged attention)."""
 
 
-class Engine(Protocol):
+class StepEngine(Protocol):
     """Batches between steps, and the steps on them. Its methods block.
 
     RuntimeError: out of memory, and what else ends a shard of 2.0 and later. ValueError,
@@ -27,7 +27,7 @@ class Engine(Protocol):
     def description(self) -> str | None:
         """What it runs, in one sentence for the log; None where there is nothing to say."""
 
-    def info(self) -> m.Info:
+    def info(self) -> m.ShardInfo:
         """What the shard says of itself."""
 
     def warmup(self, warmup: m.Warmup) -> m.WarmupReply:
@@ -49,7 +49,7 @@ class Engine(Protocol):
         """Forget a batch, known or not; None forgets all."""
 
 
-def engine_of(config: EngineConfig, behaviour: Behaviour, shard_rank: int) -> Engine:
+def engine_of(config: EngineConfig, behaviour: Behaviour, shard_rank: int) -> StepEngine:
     """The engine of one rank with its weights loaded; for the rank's own process.
 
     Raises RuntimeError where they do not fit and InputError for what cannot be run.
@@ -272,14 +272,14 @@ def _check_choice(choice: m.TokenChoice, behaviour: Behaviour) -> None:
         )
 
 
-def info_of(behaviour: Behaviour, padded: bool, dtype: str, device_type: str) -> m.Info:
+def info_of(behaviour: Behaviour, padded: bool, dtype: str, device_type: str) -> m.ShardInfo:
     """What a shard says of itself.
 
     Paged attention in blocks of 16, which TGI's padded classes name too although they have none:
     no engine here has the prefix cache or the chunking that flashinfer would stand for.
     """
     named = behaviour.names_attention
-    return m.Info(
+    return m.ShardInfo(
         requires_padding=padded,
         dtype=dtype,
         device_type=device_type,

@@ -141,7 +141,7 @@ def _rank_main(config: ServerConfig, shard_rank: int, log: Log, sender: Connecti
         sender.send_bytes(b"ready")
         sender.close()
 
-    sys.exit(shard.serve(shard.Rank(config, shard_rank), log, ready))
+    sys.exit(shard.serve(shard.ShardRank(config, shard_rank), log, ready))
 
 
 async def _supervise(deployment: _Deployment) -> None:

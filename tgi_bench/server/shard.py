@@ -20,7 +20,7 @@ from grpc import aio
 from tgi_bench.errors import InputError
 from tgi_bench.server.behaviour import Behaviour, OnRuntimeError
 from tgi_bench.server.config import ServerConfig
-from tgi_bench.server.engine import Engine, engine_of
+from tgi_bench.server.engine import StepEngine, engine_of
 from tgi_bench.server.log import LAUNCHER, Log
 from tgi_bench.wire import codec
 from tgi_bench.wire import messages as m
@@ -36,7 +36,7 @@ Context = aio.ServicerContext[bytes, bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class Rank:
+class ShardRank:
     """Which socket of which deployment."""
 
     config: ServerConfig
@@ -48,7 +48,7 @@ class Rank:
         return self.config.uds_path(self.shard_rank)
 
 
-def serve(rank: Rank, log: Log, ready: Callable[[], None]) -> int:
+def serve(rank: ShardRank, log: Log, ready: Callable[[], None]) -> int:
     """Serve until a signal or a fatal error ends the process; `ready` is called once it listens.
 
     Returns 1 where the engine cannot start (weights that do not fit, a bad name).
@@ -68,9 +68,9 @@ def serve(rank: Rank, log: Log, ready: Callable[[], None]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Shard:
-    rank: Rank
+    rank: ShardRank
     behaviour: Behaviour
-    engine: Engine
+    engine: StepEngine
     log: Log
 
     async def serve(self, ready: Callable[[], None]) -> None:

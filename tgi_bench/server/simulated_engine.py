@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from tgi_bench.server.behaviour import Behaviour
 from tgi_bench.server.config import EngineConfig
-from tgi_bench.server.device import Device
+from tgi_bench.server.device import SimulatedDevice
 from tgi_bench.server.engine import (
     BLOCK_TOKENS,
     HeldBatch,
@@ -60,7 +60,7 @@ class SimulatedEngine:
         """Load the weights: RuntimeError where they do not fit, InputError for a bad name."""
         self._behaviour = behaviour
         self._clock = clock or Clock()
-        self._device = Device.of(config, behaviour)
+        self._device = SimulatedDevice.of(config, behaviour)
         self._dtype = self._device.setup.dtype
         self._padded = self._device.setup.model.padded
         self._tokenizer = WordTokenizer(self._device.setup.model.vocab)
@@ -75,7 +75,7 @@ class SimulatedEngine:
         """None: the launcher says that it is simulated."""
         return None
 
-    def info(self) -> m.Info:
+    def info(self) -> m.ShardInfo:
         """What the shard says of itself."""
         return info_of(self._behaviour, self._padded, f"torch.{self._dtype}", "simulated")
 

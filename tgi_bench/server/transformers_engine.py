@@ -25,7 +25,14 @@ from tgi_bench.server.engine import (
     step_durations,
     warmup_reply,
 )
-from tgi_bench.torch_engine.choosing import Chooser, Chosen, Manner, Row, choose, prompt_logprobs
+from tgi_bench.torch_engine.choosing import (
+    ChoiceRow,
+    Chooser,
+    Chosen,
+    Manner,
+    choose,
+    prompt_logprobs,
+)
 from tgi_bench.torch_engine.model import LoadedModel, PaddedBatch, guarded, joined_rows
 from tgi_bench.torch_engine.tokenizers import IncrementalText
 from tgi_bench.wire import messages as m
@@ -64,7 +71,7 @@ class TransformersEngine:
             f"on {model.device_name}; {versions}"
         )
 
-    def info(self) -> m.Info:
+    def info(self) -> m.ShardInfo:
         """What the shard says of itself."""
         network = self._model.network
         return info_of(self._behaviour, True, str(network.dtype), self._model.device.type)
@@ -166,7 +173,7 @@ class TransformersEngine:
 
         forward_ns: to the end of the forward pass, joining left out. decode_ns: the rest.
         """
-        rows = [Row(a.chooser, a.ids, a.request.top_n_tokens) for a in held.answers]
+        rows = [ChoiceRow(a.chooser, a.ids, a.request.top_n_tokens) for a in held.answers]
         ids, chosen = guarded(lambda: choose(logits, rows))
         held.rows.ids = ids.to(self._model.device)
         told = prompts or [()] * len(rows)

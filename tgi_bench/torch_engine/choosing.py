@@ -99,7 +99,7 @@ class Chooser:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ChoiceRow:
     """What choosing needs of one request. ids: its prompt and new tokens."""
 
     chooser: Chooser
@@ -107,7 +107,7 @@ class Row:
     top_n_tokens: int
 
 
-def choose(logits: torch.Tensor, rows: Sequence[Row]) -> tuple[torch.Tensor, list[Chosen]]:
+def choose(logits: torch.Tensor, rows: Sequence[ChoiceRow]) -> tuple[torch.Tensor, list[Chosen]]:
     """The next token of every row of logits [batch, vocab]: on the device [batch, 1], and here."""
     with torch.inference_mode():
         special = [at for at, row in enumerate(rows) if not row.chooser.manner.plain]
@@ -142,7 +142,9 @@ def prompt_logprobs(logits: torch.Tensor, ids: Sequence[int]) -> tuple[float, ..
         return tuple(float(value) for value in found.tolist())
 
 
-def _alternatives(scores: torch.Tensor, rows: Sequence[Row]) -> list[tuple[tuple[int, float], ...]]:
+def _alternatives(
+    scores: torch.Tensor, rows: Sequence[ChoiceRow]
+) -> list[tuple[tuple[int, float], ...]]:
     most = max(row.top_n_tokens for row in rows)
     if not most:
         return [()] * len(rows)

@@ -246,9 +246,9 @@ def decode_discovery(protocol: Protocol, payload: bytes) -> tuple[str, ...]:
     return tuple(_MODULES[protocol].ServiceDiscoveryResponse.FromString(payload).urls)
 
 
-def decode_info(protocol: Protocol, payload: bytes) -> m.Info:
+def decode_info(protocol: Protocol, payload: bytes) -> m.ShardInfo:
     """InfoResponse. v3 before 2.4.0 says nothing of attention: block_size is 0 there."""
-    info = _read(m.Info, _MODULES[protocol].InfoResponse.FromString(payload))
+    info = _read(m.ShardInfo, _MODULES[protocol].InfoResponse.FromString(payload))
     if info.block_size:
         return info
     return replace(
@@ -319,7 +319,7 @@ def encode_discovery(protocol: Protocol, urls: Iterable[str]) -> bytes:
     return _bytes(_MODULES[protocol].ServiceDiscoveryResponse(urls=urls))
 
 
-def encode_info(protocol: Protocol, info: m.Info) -> bytes:
+def encode_info(protocol: Protocol, info: m.ShardInfo) -> bytes:
     """InfoResponse."""
     return _encoded(info, _MODULES[protocol].InfoResponse)
 

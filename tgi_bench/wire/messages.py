@@ -155,7 +155,7 @@ class StepReply:
 
 
 @dataclass(frozen=True, slots=True)
-class Info:
+class ShardInfo:
     """What a shard says of itself. None: the version does not say."""
 
     requires_padding: bool

@@ -32,7 +32,7 @@ class Running:
 
 def run_rank(told: ServerConfig, rank: int) -> None:
     """The entry of a rank's process."""
-    shard.serve(shard.Rank(told, rank), Log(False, io.StringIO()), lambda: None)
+    shard.serve(shard.ShardRank(told, rank), Log(False, io.StringIO()), lambda: None)
 
 
 def listens(path: str) -> bool:

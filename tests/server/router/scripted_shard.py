@@ -21,9 +21,9 @@ from tgi_bench.wire.messages import (
     FinishReason,
     GeneratedText,
     Generation,
-    Info,
     Protocol,
     Request,
+    ShardInfo,
     StepReply,
     Token,
     WarmupReply,
@@ -104,7 +104,7 @@ class ScriptedShard:
 
     async def _info(self, _: bytes) -> bytes:
         padded = self._script.room is None
-        return codec.encode_info(self._protocol, Info(padded, "torch.float16", "simulated"))
+        return codec.encode_info(self._protocol, ShardInfo(padded, "torch.float16", "simulated"))
 
     async def _discover(self, _: bytes) -> bytes:
         return codec.encode_discovery(self._protocol, [f"unix://{path}" for path in self._paths])

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tgi_bench.server.router.body import RequestError
-from tgi_bench.server.router.inference import Entry, Need, Room, WaitingQueue
+from tgi_bench.server.router.inference import BatchRoom, Need, QueuedRequest, WaitingQueue
 from tgi_bench.server.router.validation import ValidRequest
 from tgi_bench.wire.messages import Stopping, TokenChoice
 
@@ -15,9 +15,11 @@ PADDED = Need(padded=True, block_size=1)
 FLASH = Need(padded=False, block_size=16)
 
 
-def entry(number: int, inputs: int, new: int) -> Entry:
+def entry(number: int, inputs: int, new: int) -> QueuedRequest:
     stopping = Stopping(new)
-    return Entry(number, ValidRequest("x", inputs, inputs, TokenChoice(), stopping, False, 0))
+    return QueuedRequest(
+        number, ValidRequest("x", inputs, inputs, TokenChoice(), stopping, False, 0)
+    )
 
 
 def queue(empty: Need, *shapes: tuple[int, int]) -> tuple[WaitingQueue, list[int]]:
@@ -47,21 +49,21 @@ def test_what_a_batch_takes(empty: Need, prefill: int, total: int) -> None:
 @pytest.mark.parametrize(
     ("empty", "room", "taken"),
     [
-        (PADDED, Room(1000, 1000), 4),
-        (PADDED, Room(20, 1000), 2),  # 2 x 10; the third would make 3 x 10
-        (FLASH, Room(20, 1000), 3),  # 10 + 5 + 5; the fourth passes 20
-        (PADDED, Room(1000, 31), 2),  # 20 + 2 x 5 <= 31 < 45
-        (FLASH, Room(1000, 48), 3),
-        (FLASH, Room(1000, 47), 2),
-        (PADDED, Room(1000, 1000, max_size=3), 3),
-        (PADDED, Room(1000, 1000, max_size=0), 0),
-        (PADDED, Room(1000, 1000, min_size=5), 0),
-        (PADDED, Room(1000, 31, min_size=3), 0),
-        (PADDED, Room(1000, 31, min_size=0), 2),
-        (PADDED, Room(9, 1000), 0),
+        (PADDED, BatchRoom(1000, 1000), 4),
+        (PADDED, BatchRoom(20, 1000), 2),  # 2 x 10; the third would make 3 x 10
+        (FLASH, BatchRoom(20, 1000), 3),  # 10 + 5 + 5; the fourth passes 20
+        (PADDED, BatchRoom(1000, 31), 2),  # 20 + 2 x 5 <= 31 < 45
+        (FLASH, BatchRoom(1000, 48), 3),
+        (FLASH, BatchRoom(1000, 47), 2),
+        (PADDED, BatchRoom(1000, 1000, max_size=3), 3),
+        (PADDED, BatchRoom(1000, 1000, max_size=0), 0),
+        (PADDED, BatchRoom(1000, 1000, min_size=5), 0),
+        (PADDED, BatchRoom(1000, 31, min_size=3), 0),
+        (PADDED, BatchRoom(1000, 31, min_size=0), 2),
+        (PADDED, BatchRoom(9, 1000), 0),
     ],
 )
-def test_admission(empty: Need, room: Room, taken: int) -> None:
+def test_admission(empty: Need, room: BatchRoom, taken: int) -> None:
     waiting, sizes = queue(empty, (10, 5), (5, 5), (5, 5), (5, 5))
     found = waiting.next_batch(room)
     if not taken:
@@ -79,7 +81,7 @@ def test_admission(empty: Need, room: Room, taken: int) -> None:
 
 def test_a_request_that_does_not_fit_holds_up_smaller_ones() -> None:
     waiting, _ = queue(PADDED, (10, 90), (1, 1))
-    assert waiting.next_batch(Room(1000, 50)) is None
+    assert waiting.next_batch(BatchRoom(1000, 50)) is None
 
 
 def test_who_has_left_is_not_batched() -> None:
@@ -87,7 +89,7 @@ def test_who_has_left_is_not_batched() -> None:
     gone = entry(7, 1, 1)
     waiting.append(gone)
     gone.gone = True
-    found = waiting.next_batch(Room(1000, 1000))
+    found = waiting.next_batch(BatchRoom(1000, 1000))
     assert found is not None
     assert [request.id for request in found[0].requests] == [0]
     assert sizes[-1] == 0
@@ -97,7 +99,7 @@ def test_batches_have_ids_of_their_own() -> None:
     waiting, _ = queue(PADDED, (1, 1), (1, 1))
     ids = []
     for _ in range(2):
-        found = waiting.next_batch(Room(1000, 1000, max_size=1))
+        found = waiting.next_batch(BatchRoom(1000, 1000, max_size=1))
         assert found is not None
         ids.append(found[0].id)
     assert ids == [0, 1]
@@ -114,7 +116,7 @@ def test_no_batch_passes_a_limit_and_order_is_kept(
 ) -> None:
     empty = PADDED if padded else FLASH
     waiting, _ = queue(empty, *shapes)
-    found = waiting.next_batch(Room(prefill, total))
+    found = waiting.next_batch(BatchRoom(prefill, total))
     if found is None:
         return
     need = empty
@@ -139,4 +141,4 @@ def test_a_closed_queue_fails_what_waits_and_what_comes() -> None:
             "error": "Incomplete generation",
             "error_type": "incomplete_generation",
         }
-    assert waiting.next_batch(Room(1000, 1000)) is None
+    assert waiting.next_batch(BatchRoom(1000, 1000)) is None

@@ -9,7 +9,7 @@ import pytest
 from tests.server.router.serving import LIMITS
 from tgi_bench.server.behaviour import Behaviour
 from tgi_bench.server.config import Version
-from tgi_bench.server.router.body import Fields, Kind, RequestError
+from tgi_bench.server.router.body import FailureKind, Fields, RequestError
 from tgi_bench.server.router.validation import Validator, read_generate
 from tgi_bench.torch_engine.tokenizers import WordTokenizer
 
@@ -73,7 +73,7 @@ def test_a_broken_rule_says_which(inputs: str, parameters: dict[str, object], re
     with pytest.raises(RequestError) as caught:
         VALIDATOR.validate(request)
     assert str(caught.value) == f"Input validation error: {reason}"
-    assert caught.value.kind is Kind.VALIDATION
+    assert caught.value.kind is FailureKind.VALIDATION
     assert caught.value.kind.value.status == 422
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tgi_bench.server.null.loop import NullServer
-from tgi_bench.server.null.timing import Pace, encode
+from tgi_bench.server.null.timing import StreamPace, encode
 
 _STDIN = 0
 _STDOUT = 1
@@ -24,7 +24,7 @@ class Options:
     """The command line. log: where to write what was served; None: nowhere."""
 
     port: int
-    pace: Pace
+    pace: StreamPace
     log: Path | None
     until_stdin_ends: bool
 
@@ -60,7 +60,7 @@ def options(words: list[str] | None = None) -> Options:
     given = parser.parse_args(words)
     if given.port > 65535:
         parser.error("--port: at most 65535")
-    pace = Pace(given.interval_ns, given.first_ns, given.spread_ns)
+    pace = StreamPace(given.interval_ns, given.first_ns, given.spread_ns)
     return Options(given.port, pace, given.log, given.until_stdin_ends)
 
 

@@ -25,7 +25,7 @@ _DEFAULT_NEW_TOKENS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class HttpRequest:
     """One whole request. size: its bytes. request_id: of its header x-request-id; b"": none."""
 
     method: bytes
@@ -48,7 +48,7 @@ class Refused(Exception):  # noqa: N818 - an answer, not a fault of this program
         self.ends = ends
 
 
-def take(received: bytearray) -> Request | None:
+def take(received: bytearray) -> HttpRequest | None:
     """The first request of what was received, which is not changed; None where it is not whole.
 
     Raises Refused for what is no request or is too long.
@@ -66,7 +66,7 @@ def take(received: bytearray) -> Request | None:
     if len(received) < size:
         return None
     asked = headers.get(b"connection", b"").lower()
-    return Request(
+    return HttpRequest(
         method=method,
         path=path,
         request_id=headers.get(b"x-request-id", b"")[:255],
@@ -167,12 +167,14 @@ class Piece:
     logged: int = 0
 
 
-class Stream:
+class PacedStream:
     """An answer that is being sent, an event at a time. position: of the next event."""
 
     __slots__ = ("connection", "events", "keep_alive", "last", "new_tokens", "position", "served")
 
-    def __init__(self, connection: Connection, served: ServedRequest, keep_alive: bool) -> None:
+    def __init__(
+        self, connection: ClientConnection, served: ServedRequest, keep_alive: bool
+    ) -> None:
         self.connection = connection
         self.served = served
         self.keep_alive = keep_alive
@@ -182,7 +184,7 @@ class Stream:
         self.position = 0
 
 
-class Connection:
+class ClientConnection:
     """A non-blocking socket with what was received and is unsent.
 
     number: 0-based, in the order of accepting. stream: being sent; None between requests.
@@ -206,7 +208,7 @@ class Connection:
         self.sock = sock
         self.number = number
         self.received = bytearray()
-        self.stream: Stream | None = None
+        self.stream: PacedStream | None = None
         self.unsent: deque[Piece] = deque()
         self.arrival_ns = 0
         self.ending = False

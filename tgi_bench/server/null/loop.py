@@ -17,15 +17,15 @@ from tgi_bench.server.null.answers import Asked, Streams
 from tgi_bench.server.null.connection import (
     BODY_LIMIT_BYTES,
     HEAD_LIMIT_BYTES,
-    Connection,
+    ClientConnection,
+    HttpRequest,
+    PacedStream,
     Piece,
     Refused,
-    Request,
-    Stream,
     asked_of,
     take,
 )
-from tgi_bench.server.null.timing import DueQueue, Pace, ServedLog, ServedRequest, encode
+from tgi_bench.server.null.timing import DueQueue, ServedLog, ServedRequest, StreamPace, encode
 
 HOST = "127.0.0.1"
 _BACKLOG = 8192
@@ -58,7 +58,7 @@ class _Served:
 class NullServer:
     """Serves on 127.0.0.1 until told to stop; `port` 0 takes a free one."""
 
-    def __init__(self, port: int, pace: Pace) -> None:
+    def __init__(self, port: int, pace: StreamPace) -> None:
         self._pace = pace
         self._epoll = select.epoll()  # first, so that its number is one that select takes
         self._listener = socket.create_server((HOST, port), backlog=_BACKLOG)
@@ -66,10 +66,10 @@ class NullServer:
         self.kernel_stamps = not ask_for_stamps(self._listener)  # accepted sockets inherit it
         self._epoll.register(self._listener.fileno(), select.EPOLLIN)
         self._spare = os.open(os.devnull, os.O_RDONLY)
-        self._connections: dict[int, Connection] = {}
+        self._connections: dict[int, ClientConnection] = {}
         self._accepted = 0
         self._streams = Streams()
-        self._due: DueQueue[Stream] = DueQueue()
+        self._due: DueQueue[PacedStream] = DueQueue()
         self._clock = WallClock()
         self._calibrate_ns = monotonic_ns() + _CALIBRATE_NS
         self._served = _Served()
@@ -132,7 +132,7 @@ class NullServer:
                 self._send_next(stream, due_ns)
         return monotonic_ns()
 
-    def _send_next(self, stream: Stream, due_ns: int) -> None:
+    def _send_next(self, stream: PacedStream, due_ns: int) -> None:
         position = stream.position
         last = position == stream.new_tokens - 1
         chunk = stream.last if last else stream.events[position]
@@ -193,7 +193,7 @@ class NullServer:
             sock.setblocking(False)
             with suppress(OSError):  # reset meanwhile: the read will tell
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connection = Connection(sock, self._accepted)
+            connection = ClientConnection(sock, self._accepted)
             self._accepted += 1
             self._connections[sock.fileno()] = connection
             self._epoll.register(sock.fileno(), select.EPOLLIN)
@@ -205,7 +205,7 @@ class NullServer:
             self._listener.accept()[0].close()
         self._spare = os.open(os.devnull, os.O_RDONLY)
 
-    def _read(self, connection: Connection) -> None:
+    def _read(self, connection: ClientConnection) -> None:
         try:
             data, ancillary, _, _ = connection.sock.recvmsg(_READ_BYTES, ANCILLARY_BYTES)
         except BlockingIOError:
@@ -229,7 +229,7 @@ class NullServer:
         else:
             self._answer_all(connection)
 
-    def _answer_all(self, connection: Connection) -> None:
+    def _answer_all(self, connection: ClientConnection) -> None:
         """Answer what is whole, one after another: a stream is ended before the next."""
         try:
             while not (connection.stream or connection.ending or connection.closed):
@@ -242,7 +242,7 @@ class NullServer:
             data = answers.failure(refused.status, str(refused), keep_alive=False)
             self._send(connection, Piece(memoryview(data)), keep_alive=False)
 
-    def _answer(self, connection: Connection, request: Request) -> None:
+    def _answer(self, connection: ClientConnection, request: HttpRequest) -> None:
         if request.path == _GENERATE:
             self._generate(connection, request)
             return
@@ -256,7 +256,7 @@ class NullServer:
             data = _TOLD[request.path]
         self._send(connection, Piece(memoryview(data)), request.keep_alive)
 
-    def _generate(self, connection: Connection, request: Request) -> None:
+    def _generate(self, connection: ClientConnection, request: HttpRequest) -> None:
         if request.method != b"POST":
             data = answers.failure(405, "this path takes POST")
             self._send(connection, Piece(memoryview(data)), request.keep_alive)
@@ -277,9 +277,9 @@ class NullServer:
             piece = Piece(memoryview(whole.data), served, whole.ends, last=True)
             self._send(connection, piece, request.keep_alive)
         else:
-            self._begin_stream(Stream(connection, served, request.keep_alive), asked)
+            self._begin_stream(PacedStream(connection, served, request.keep_alive), asked)
 
-    def _begin_stream(self, stream: Stream, asked: Asked) -> None:
+    def _begin_stream(self, stream: PacedStream, asked: Asked) -> None:
         stream.events = self._streams.events(asked.new_tokens)
         stream.last = self._streams.last(asked)
         stream.new_tokens = asked.new_tokens
@@ -287,7 +287,7 @@ class NullServer:
         self._send(stream.connection, Piece(memoryview(answers.STREAM_HEAD)), keep_alive=True)
         self._due.push_first(stream.served.due_ns, stream)
 
-    def _end_stream(self, connection: Connection, keep_alive: bool) -> None:
+    def _end_stream(self, connection: ClientConnection, keep_alive: bool) -> None:
         connection.stream = None
         connection.ending = not keep_alive
         if connection.ending and not connection.unsent:
@@ -295,7 +295,7 @@ class NullServer:
         elif connection.received:
             self._answer_all(connection)
 
-    def _send(self, connection: Connection, piece: Piece, keep_alive: bool) -> None:
+    def _send(self, connection: ClientConnection, piece: Piece, keep_alive: bool) -> None:
         """Send an answer, or a head; the connection ends after it unless it is kept alive."""
         connection.ending = not keep_alive
         try:
@@ -308,7 +308,7 @@ class NullServer:
         elif connection.ending:
             self._finish(connection)
 
-    def _flush(self, connection: Connection) -> None:
+    def _flush(self, connection: ClientConnection) -> None:
         try:
             connection.flush()
         except OSError:
@@ -319,7 +319,7 @@ class NullServer:
             if connection.ending:
                 self._finish(connection)
 
-    def _follow_room(self, connection: Connection) -> None:
+    def _follow_room(self, connection: ClientConnection) -> None:
         """Hear of room in the socket while something is unsent, and only then."""
         waits = bool(connection.unsent)
         if waits != connection.waits_for_room:
@@ -327,7 +327,7 @@ class NullServer:
             interest = select.EPOLLIN | (select.EPOLLOUT if waits else 0)
             self._epoll.modify(connection.sock.fileno(), interest)
 
-    def _finish(self, connection: Connection) -> None:
+    def _finish(self, connection: ClientConnection) -> None:
         """End our side; the other side ends its own, for a close with bytes unread would reset
         the connection and take the answer with it."""
         try:
@@ -335,7 +335,7 @@ class NullServer:
         except OSError:
             self._close(connection)
 
-    def _close(self, connection: Connection) -> None:
+    def _close(self, connection: ClientConnection) -> None:
         if not connection.closed:
             connection.closed = True
             connection.stream = None

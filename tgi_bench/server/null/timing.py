@@ -23,7 +23,7 @@ _GOLDEN = 0x9E3779B97F4A7C15
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class StreamPace:
     """The k-th event (from 0) of a stream is due at arrival + first_ns + phase + k interval_ns.
 
     The phase, 0 to spread_ns, is the stream's own, so that streams that begin together do not

@@ -15,8 +15,8 @@ from tgi_bench.server.behaviour import Behaviour
 from tgi_bench.server.config import EngineConfig, ServerConfig
 from tgi_bench.server.log import ROUTER, Log
 from tgi_bench.server.router.batching import Batcher, WarmUp, batch_rules
-from tgi_bench.server.router.body import BodyError, Kind, RequestError, ShardCallError
-from tgi_bench.server.router.deployment import KEEP_ALIVE_S, Deployment, Framing, json_answer
+from tgi_bench.server.router.body import BodyError, FailureKind, RequestError, ShardCallError
+from tgi_bench.server.router.deployment import KEEP_ALIVE_S, Framing, RoutedDeployment, json_answer
 from tgi_bench.server.router.generate import GenerateRoutes
 from tgi_bench.server.router.inference import Inference
 from tgi_bench.server.router.metrics import Metrics
@@ -80,7 +80,7 @@ class Router:
         if not task.cancelled():
             self._log.error(ROUTER, f"Batching crashed: {task.exception()!r}")
 
-    async def _open(self, opened: AsyncExitStack) -> Deployment:
+    async def _open(self, opened: AsyncExitStack) -> RoutedDeployment:
         config, behaviour = self._config, self._behaviour
         try:
             client = await ShardClient.connect(behaviour.protocol, config.uds_path(0))
@@ -102,7 +102,7 @@ class Router:
         task = asyncio.create_task(batcher.run())
         task.add_done_callback(self._report_crash)
         opened.push_async_callback(_ended, task)
-        return Deployment(
+        return RoutedDeployment(
             config=config,
             behaviour=behaviour,
             client=client,
@@ -129,7 +129,7 @@ def _tokenizer(engine: EngineConfig) -> TextTokenizer:
         raise LaunchError(str(error)) from error
 
 
-def application(deployment: Deployment) -> web.Application:
+def application(deployment: RoutedDeployment) -> web.Application:
     """The routes that this version has; every other is 404."""
     config, behaviour = deployment.config, deployment.behaviour
     app = web.Application(
@@ -212,7 +212,7 @@ async def _ended(task: asyncio.Task[None]) -> None:
 class ServerRoutes:
     """GET /health, /info and /metrics: what the server says of itself, API key or not."""
 
-    def __init__(self, deployment: Deployment) -> None:
+    def __init__(self, deployment: RoutedDeployment) -> None:
         self._at = deployment
 
     async def health(self, request: web.Request) -> web.StreamResponse:
@@ -220,7 +220,7 @@ class ServerRoutes:
         try:
             await self._at.client.health()
         except ShardCallError as failure:
-            raise RequestError(Kind.UNHEALTHY, "unhealthy") from failure
+            raise RequestError(FailureKind.UNHEALTHY, "unhealthy") from failure
         return web.Response()
 
     async def metrics(self, request: web.Request) -> web.StreamResponse:
@@ -235,7 +235,7 @@ class ServerRoutes:
         return json_answer(server_info(self._at))
 
 
-def server_info(at: Deployment) -> dict[str, object]:
+def server_info(at: RoutedDeployment) -> dict[str, object]:
     """The fields of /info of this version, and `simulated` where it is. null: not known."""
     limits = at.config.limits
     input_name = "max_input_tokens" if at.behaviour.says_max_input_tokens else "max_input_length"

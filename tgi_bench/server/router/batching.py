@@ -12,16 +12,16 @@ from tgi_bench.server.behaviour import Behaviour
 from tgi_bench.server.config import RouterLimits
 from tgi_bench.server.log import ROUTER, Log
 from tgi_bench.server.router.body import ShardCallError, incomplete
-from tgi_bench.server.router.inference import Entry, Need, NewToken, Room, WaitingQueue
+from tgi_bench.server.router.inference import BatchRoom, Need, NewToken, QueuedRequest, WaitingQueue
 from tgi_bench.server.router.metrics import Metrics
 from tgi_bench.server.router.shard_client import ShardClient
 from tgi_bench.wire.messages import (
     Batch,
     CachedBatch,
     Generation,
-    Info,
     Protocol,
     Request,
+    ShardInfo,
     StepReply,
     Stopping,
     TokenChoice,
@@ -111,7 +111,7 @@ def _without_answer(limits: RouterLimits) -> int:
     return max(FALLBACK_TOTAL_TOKENS, limits.max_total_tokens, limits.max_batch_prefill_tokens)
 
 
-def batch_rules(info: Info, total_tokens: int, limits: RouterLimits) -> BatchRules:
+def batch_rules(info: ShardInfo, total_tokens: int, limits: RouterLimits) -> BatchRules:
     """The rules of batching in effect.
 
     Raises LaunchError where one request that the limits allow would fit no batch: it
@@ -171,7 +171,7 @@ class Batcher:
         self._rules = rules
         self._metrics = metrics
         self._log = log
-        self._running: dict[int, Entry] = {}
+        self._running: dict[int, QueuedRequest] = {}
         empty = Need(padded=rules.padded, block_size=rules.block_size)
         self.waiting = WaitingQueue(empty, metrics.queue_size.set)
 
@@ -188,7 +188,7 @@ class Batcher:
     async def _serve_queue(self) -> None:
         while True:
             await self.waiting.arrival()
-            room = Room(
+            room = BatchRoom(
                 prefill_tokens=self._rules.prefill_tokens,
                 total_tokens=self._rules.total_tokens,
                 max_size=self._rules.max_size,
@@ -221,10 +221,10 @@ class Batcher:
         self._metrics.batch_size.set(running.size)
         self._metrics.batch_max_tokens.set(self._held_tokens(running))
 
-    def _room_beside(self, running: CachedBatch, exceeded: bool) -> Room:
+    def _room_beside(self, running: CachedBatch, exceeded: bool) -> BatchRoom:
         ratio = self._rules.waiting_served_ratio
         limit = self._rules.max_size
-        return Room(
+        return BatchRoom(
             prefill_tokens=self._rules.prefill_tokens,
             total_tokens=self._rules.total_tokens - self._held_tokens(running),
             min_size=1 if exceeded else int(running.size * ratio),
@@ -241,7 +241,9 @@ class Batcher:
             need = need.plus(self._running[request_id].request)
         return need.total_tokens
 
-    async def _prefill(self, batch: Batch, entries: tuple[Entry, ...]) -> CachedBatch | None:
+    async def _prefill(
+        self, batch: Batch, entries: tuple[QueuedRequest, ...]
+    ) -> CachedBatch | None:
         self._metrics.next_size.observe(batch.size)
         self._running.update((entry.id, entry) for entry in entries)
         ids = {request.id for request in batch.requests}
@@ -319,7 +321,7 @@ class Batcher:
             self._log.error(ROUTER, f"Server error: {error}", method="clear_cache")
 
 
-def _push(entry: Entry, generation: Generation) -> None:
+def _push(entry: QueuedRequest, generation: Generation) -> None:
     """One event a token; the answer goes with the last, the prompt's tokens with the first."""
     last = len(generation.tokens) - 1
     for at, token in enumerate(generation.tokens):

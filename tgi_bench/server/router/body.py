@@ -1,6 +1,6 @@
 """The JSON door, a request's body to typed values; and why a request fails, as a client is told.
 
-RequestError    {"error", "error_type"} with a status: one of `Kind`
+RequestError    {"error", "error_type"} with a status: one of `FailureKind`
 BodyError       a body that is not the JSON asked for: plain text with a status
 ShardCallError  a call to the shards failed: what the first failing rank said
 
@@ -142,7 +142,7 @@ def unprocessable(reason: str) -> BodyError:
 
 
 @dataclass(frozen=True, slots=True)
-class KindFacts:
+class FailureFacts:
     """error_type of the body, status outside a stream, `err` label of tgi_request_failure."""
 
     error_type: str
@@ -150,20 +150,20 @@ class KindFacts:
     label: str
 
 
-class Kind(Enum):
+class FailureKind(Enum):
     """The kinds of failure of a request."""
 
-    VALIDATION = KindFacts("validation", 422, "validation")
-    OVERLOADED = KindFacts("overloaded", 429, "overloaded")
-    GENERATION = KindFacts("generation", 424, "generation")
-    INCOMPLETE = KindFacts("incomplete_generation", 500, "incomplete")
-    UNHEALTHY = KindFacts("healthcheck", 503, "healthcheck")
+    VALIDATION = FailureFacts("validation", 422, "validation")
+    OVERLOADED = FailureFacts("overloaded", 429, "overloaded")
+    GENERATION = FailureFacts("generation", 424, "generation")
+    INCOMPLETE = FailureFacts("incomplete_generation", 500, "incomplete")
+    UNHEALTHY = FailureFacts("healthcheck", 503, "healthcheck")
 
 
 class RequestError(Exception):
     """One request cannot be answered; `str()` is the `error` of the body."""
 
-    def __init__(self, kind: Kind, message: str) -> None:
+    def __init__(self, kind: FailureKind, message: str) -> None:
         super().__init__(message)
         self.kind = kind
 
@@ -175,17 +175,17 @@ class RequestError(Exception):
 
 def invalid(reason: str) -> RequestError:
     """A request that a limit or a rule refuses."""
-    return RequestError(Kind.VALIDATION, f"Input validation error: {reason}")
+    return RequestError(FailureKind.VALIDATION, f"Input validation error: {reason}")
 
 
 def overloaded() -> RequestError:
     """No permit was free."""
-    return RequestError(Kind.OVERLOADED, "Model is overloaded")
+    return RequestError(FailureKind.OVERLOADED, "Model is overloaded")
 
 
 def incomplete() -> RequestError:
     """Batching ended before the request did."""
-    return RequestError(Kind.INCOMPLETE, "Incomplete generation")
+    return RequestError(FailureKind.INCOMPLETE, "Incomplete generation")
 
 
 class BodyError(Exception):
@@ -203,5 +203,5 @@ class ShardCallError(Exception):
     def as_request_error(self) -> RequestError:
         """What every request of the failed step is told."""
         return RequestError(
-            Kind.GENERATION, f"Request failed during generation: Server error: {self}"
+            FailureKind.GENERATION, f"Request failed during generation: Server error: {self}"
         )

@@ -16,11 +16,11 @@ from tgi_bench.server.router.inference import Inference, NewToken
 from tgi_bench.server.router.metrics import Metrics
 from tgi_bench.server.router.shard_client import ShardClient
 from tgi_bench.torch_engine.tokenizers import TextTokenizer
-from tgi_bench.wire.messages import Info
+from tgi_bench.wire.messages import ShardInfo
 
 
 @dataclass(frozen=True, slots=True)
-class Deployment:
+class RoutedDeployment:
     """One deployment behind its router.
 
     info: of rank 0. batch_total_tokens: the room of a running batch, in effect.
@@ -29,7 +29,7 @@ class Deployment:
     config: ServerConfig
     behaviour: Behaviour
     client: ShardClient
-    info: Info
+    info: ShardInfo
     batch_total_tokens: int
     inference: Inference
     tokenizer: TextTokenizer

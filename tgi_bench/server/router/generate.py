@@ -10,8 +10,8 @@ from aiohttp import web
 
 from tgi_bench.server.behaviour import Behaviour
 from tgi_bench.server.router.body import RequestError, invalid
-from tgi_bench.server.router.deployment import Deployment, EventWriter, json_answer, read_body
-from tgi_bench.server.router.inference import NewToken, Sequence
+from tgi_bench.server.router.deployment import EventWriter, RoutedDeployment, json_answer, read_body
+from tgi_bench.server.router.inference import NewToken, WholeAnswer
 from tgi_bench.server.router.validation import GenerateRequest, read_generate
 from tgi_bench.torch_engine.tokenizers import TextTokenizer
 from tgi_bench.wire.messages import FinishReason, GeneratedText, Token
@@ -49,7 +49,7 @@ def answer_text(request: GenerateRequest, end: GeneratedText) -> str:
 
 
 def whole_answer(
-    request: GenerateRequest, best: Sequence, others: Iterable[Sequence]
+    request: GenerateRequest, best: WholeAnswer, others: Iterable[WholeAnswer]
 ) -> dict[str, object]:
     """The answer of /generate."""
     body: dict[str, object] = {"generated_text": answer_text(request, best.end)}
@@ -66,7 +66,7 @@ def whole_answer(
     return body
 
 
-def _sequence_details(sequence: Sequence) -> dict[str, object]:
+def _sequence_details(sequence: WholeAnswer) -> dict[str, object]:
     details: dict[str, object] = {
         "finish_reason": finish_reason(sequence.end.finish_reason),
         "generated_tokens": sequence.end.generated_tokens,
@@ -110,7 +110,7 @@ def stream_event(
 
 
 def headers(
-    request: GenerateRequest, best: Sequence, behaviour: Behaviour, compute_type: str
+    request: GenerateRequest, best: WholeAnswer, behaviour: Behaviour, compute_type: str
 ) -> dict[str, str]:
     """Headers of an answer that is not streamed. Durations are whole ms, truncated, but
     x-compute-time: seconds. x-time-per-token counts the prefill step."""
@@ -143,7 +143,7 @@ def token_spans(tokenizer: TextTokenizer, text: str) -> list[dict[str, object]]:
 class GenerateRoutes:
     """TGI's own routes."""
 
-    def __init__(self, deployment: Deployment) -> None:
+    def __init__(self, deployment: RoutedDeployment) -> None:
         self._at = deployment
 
     async def compatible(self, request: web.Request) -> web.StreamResponse:

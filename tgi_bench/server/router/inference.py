@@ -31,7 +31,7 @@ class NewToken:
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
+class QueuedRequest:
     """One request between the HTTP side and the batches. Times are monotonic ns.
 
     events: what happened to it, in order; the last is a NewToken with `end` or a failure.
@@ -48,7 +48,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class BatchRoom:
     """What the next batch may take. Tokens are prompt plus new tokens.
 
     min_size: take nothing where fewer requests would enter. max_size: None is no limit.
@@ -96,7 +96,7 @@ class Need:
         """Tokens that the batch holds at its end."""
         return self.prefill_tokens + self.new_tokens if self.padded else self.block_tokens
 
-    def fits(self, room: Room) -> bool:
+    def fits(self, room: BatchRoom) -> bool:
         """Whether neither limit of tokens is passed."""
         return self.prefill_tokens <= room.prefill_tokens and self.total_tokens <= room.total_tokens
 
@@ -108,12 +108,12 @@ class WaitingQueue:
         """empty: what a batch without requests takes. on_size: told of every new length."""
         self._empty = empty
         self._on_size = on_size
-        self._entries: deque[Entry] = deque()
+        self._entries: deque[QueuedRequest] = deque()
         self._arrived = asyncio.Event()
         self._next_batch_id = 0
         self._closed = False
 
-    def append(self, entry: Entry) -> None:
+    def append(self, entry: QueuedRequest) -> None:
         """Queue a request; after `close` it fails at once."""
         if self._closed:
             entry.events.put_nowait(incomplete())
@@ -141,10 +141,10 @@ class WaitingQueue:
             self._arrived.clear()
             await self._arrived.wait()
 
-    def next_batch(self, room: Room) -> tuple[Batch, tuple[Entry, ...]] | None:
+    def next_batch(self, room: BatchRoom) -> tuple[Batch, tuple[QueuedRequest, ...]] | None:
         """Take the requests that fit, in order; None where none or too few do."""
         self.drop_gone()
-        taken: list[Entry] = []
+        taken: list[QueuedRequest] = []
         need = self._empty
         for entry in self._entries:
             if room.max_size is not None and len(taken) >= room.max_size:
@@ -162,7 +162,7 @@ class WaitingQueue:
         self._on_size(len(self._entries))
         return self._batch(taken, need.total_tokens), tuple(taken)
 
-    def _batch(self, entries: list[Entry], max_tokens: int) -> Batch:
+    def _batch(self, entries: list[QueuedRequest], max_tokens: int) -> Batch:
         batch_id = self._next_batch_id
         self._next_batch_id += 1
         return Batch(
@@ -173,7 +173,7 @@ class WaitingQueue:
         )
 
 
-def _to_wire(entry: Entry) -> Request:
+def _to_wire(entry: QueuedRequest) -> Request:
     request = entry.request
     return Request(
         id=entry.id,
@@ -221,7 +221,7 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
-class Sequence:
+class WholeAnswer:
     """One whole answer. top_tokens: one tuple a token, empty where not asked for."""
 
     input_tokens: int
@@ -238,7 +238,7 @@ class Sequence:
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class TokenStream:
     """The tokens of one request as they come. `events` must be closed (aclosing)."""
 
     input_tokens: int
@@ -257,7 +257,9 @@ class Inference:
         self._free_permits = permits
         self._ids = itertools.count()
 
-    async def generate(self, request: GenerateRequest) -> tuple[Sequence, tuple[Sequence, ...]]:
+    async def generate(
+        self, request: GenerateRequest
+    ) -> tuple[WholeAnswer, tuple[WholeAnswer, ...]]:
         """The best answer and, with best_of > 1, the others. Raises RequestError."""
         with self._counted():
             count = self.validator.best_of(request.parameters.best_of)
@@ -274,13 +276,13 @@ class Inference:
             return best, tuple(other for other in sequences if other is not best)
 
     @contextmanager
-    def open_stream(self, request: GenerateRequest) -> Iterator[Stream]:
+    def open_stream(self, request: GenerateRequest) -> Iterator[TokenStream]:
         """The tokens of one answer. Raises RequestError, before or between the tokens."""
         with self._counted(), self._permit():
             arrived_ns = time.monotonic_ns()
             self.validator.streamable(request.parameters)
             valid = self._validate(request)
-            yield Stream(valid.input_tokens, self._events(valid, arrived_ns))
+            yield TokenStream(valid.input_tokens, self._events(valid, arrived_ns))
 
     @contextmanager
     def _counted(self) -> Iterator[None]:
@@ -307,11 +309,11 @@ class Inference:
         self._metrics.max_new_tokens.observe(valid.stopping.max_new_tokens)
         return valid
 
-    async def _one(self, request: GenerateRequest) -> Sequence:
+    async def _one(self, request: GenerateRequest) -> WholeAnswer:
         with self._permit():
             arrived_ns = time.monotonic_ns()
             valid = self._validate(request)
-            entry = Entry(next(self._ids), valid)
+            entry = QueuedRequest(next(self._ids), valid)
             tokens: list[Token] = []
             top: list[tuple[Token, ...]] = []
             prefill: tuple[Token, ...] = ()
@@ -324,7 +326,7 @@ class Inference:
                     end = event.end
             if end is None:
                 raise incomplete()
-            return Sequence(
+            return WholeAnswer(
                 input_tokens=valid.input_tokens,
                 prefill=prefill,
                 tokens=tuple(tokens),
@@ -334,14 +336,14 @@ class Inference:
             )
 
     async def _events(self, valid: ValidRequest, arrived_ns: int) -> AsyncGenerator[NewToken, None]:
-        entry = Entry(next(self._ids), valid)
+        entry = QueuedRequest(next(self._ids), valid)
         async with aclosing(self._read(entry)) as events:
             async for event in events:
                 if event.end is not None:
                     self._measure(_timing(entry, arrived_ns), event.end)
                 yield event
 
-    async def _read(self, entry: Entry) -> AsyncGenerator[NewToken, None]:
+    async def _read(self, entry: QueuedRequest) -> AsyncGenerator[NewToken, None]:
         """Queue a request and give its tokens; one that is not read to its end is gone."""
         self._waiting.append(entry)
         try:
@@ -366,14 +368,14 @@ class Inference:
         metrics.generated_tokens.observe(end.generated_tokens)
 
 
-def _timing(entry: Entry, arrived_ns: int) -> Timing:
+def _timing(entry: QueuedRequest, arrived_ns: int) -> Timing:
     started_ns = entry.queued_ns if entry.started_ns is None else entry.started_ns
     return Timing(arrived_ns, entry.queued_ns, started_ns, time.monotonic_ns())
 
 
 async def _settled(
-    sequence: Coroutine[object, object, Sequence],
-) -> Sequence | RequestError:
+    sequence: Coroutine[object, object, WholeAnswer],
+) -> WholeAnswer | RequestError:
     """A failure as a value: one of several sequences must not cancel the others' accounts."""
     try:
         return await sequence

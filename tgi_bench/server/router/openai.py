@@ -17,9 +17,9 @@ from aiohttp import web
 
 from tgi_bench.server.behaviour import Behaviour
 from tgi_bench.server.router.body import Fields, RequestError, invalid, unprocessable
-from tgi_bench.server.router.deployment import Deployment, EventWriter, json_answer, read_body
+from tgi_bench.server.router.deployment import EventWriter, RoutedDeployment, json_answer, read_body
 from tgi_bench.server.router.generate import finish_reason, headers, logprob, token_spans
-from tgi_bench.server.router.inference import NewToken, Sequence
+from tgi_bench.server.router.inference import NewToken, WholeAnswer
 from tgi_bench.server.router.validation import GenerateRequest, Parameters
 from tgi_bench.wire.messages import FinishReason, Token
 
@@ -164,7 +164,7 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class OpenAiAnswers:
     """Formats the answers to one request. created: Unix time, s, of the first."""
 
     asked: OpenAiRequest
@@ -173,7 +173,7 @@ class Answers:
     fingerprint: str
     created: int = field(default_factory=lambda: int(time.time()))
 
-    def completion(self, sequences: Iterable[Sequence]) -> dict[str, object]:
+    def completion(self, sequences: Iterable[WholeAnswer]) -> dict[str, object]:
         """A whole answer of /v1/completions."""
         sequences = tuple(sequences)
         choices: list[dict[str, object]] = [
@@ -187,7 +187,7 @@ class Answers:
         ]
         return self._whole(_COMPLETION, choices, sequences)
 
-    def chat(self, sequence: Sequence) -> dict[str, object]:
+    def chat(self, sequence: WholeAnswer) -> dict[str, object]:
         """A whole answer of /v1/chat/completions."""
         alternatives = sequence.top_tokens or ((),) * len(sequence.tokens)
         choice = {
@@ -232,7 +232,7 @@ class Answers:
         return "chat.completion.chunk" if self.behaviour.chat_has_its_object else _COMPLETION
 
     def _whole(
-        self, kind: str, choices: list[dict[str, object]], sequences: tuple[Sequence, ...]
+        self, kind: str, choices: list[dict[str, object]], sequences: tuple[WholeAnswer, ...]
     ) -> dict[str, object]:
         usage = Usage(
             sum(sequence.input_tokens for sequence in sequences),
@@ -278,7 +278,7 @@ def _openai_token(token: Token) -> dict[str, object]:
 class OpenAiRoutes:
     """The OpenAI dialect."""
 
-    def __init__(self, deployment: Deployment) -> None:
+    def __init__(self, deployment: RoutedDeployment) -> None:
         self._at = deployment
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
@@ -306,7 +306,7 @@ class OpenAiRoutes:
         del told["x-compute-time"]  # TGI sums it up and forgets to say it
         return json_answer(answers.completion(sequences), headers=told)
 
-    def _headers(self, prompt: GenerateRequest, sequence: Sequence) -> dict[str, str]:
+    def _headers(self, prompt: GenerateRequest, sequence: WholeAnswer) -> dict[str, str]:
         at = self._at
         return headers(prompt, sequence, at.behaviour, at.framing.compute_type)
 
@@ -323,15 +323,15 @@ class OpenAiRoutes:
         spans = token_spans(self._at.tokenizer, text)
         return json_answer({"tokenize_response": spans, "templated_text": text})
 
-    def _answers(self, asked: OpenAiRequest) -> Answers:
-        return Answers(
+    def _answers(self, asked: OpenAiRequest) -> OpenAiAnswers:
+        return OpenAiAnswers(
             asked=asked,
             behaviour=self._at.behaviour,
             model=self._at.config.engine.model_id,
             fingerprint=self._at.fingerprint,
         )
 
-    async def _whole(self, prompts: tuple[GenerateRequest, ...]) -> tuple[Sequence, ...]:
+    async def _whole(self, prompts: tuple[GenerateRequest, ...]) -> tuple[WholeAnswer, ...]:
         """All prompts at once. The first failure is raised; the others are given up."""
         tasks = [asyncio.create_task(self._at.inference.generate(prompt)) for prompt in prompts]
         try:
@@ -342,7 +342,7 @@ class OpenAiRoutes:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _stream_chat(
-        self, request: web.Request, asked: OpenAiRequest, answers: Answers
+        self, request: web.Request, asked: OpenAiRequest, answers: OpenAiAnswers
     ) -> web.StreamResponse:
         prompt = asked.prompts[0]
         writer = await EventWriter.open(request, self._at.framing, len(prompt.inputs))
@@ -372,7 +372,7 @@ class OpenAiRoutes:
         return failure.body
 
     async def _stream_completions(
-        self, request: web.Request, asked: OpenAiRequest, answers: Answers
+        self, request: web.Request, asked: OpenAiRequest, answers: OpenAiAnswers
     ) -> web.StreamResponse:
         """Events of several prompts are mixed; `index` says whose each is."""
         characters = sum(len(prompt.inputs) for prompt in asked.prompts)

@@ -15,8 +15,8 @@ from tgi_bench.wire import codec
 from tgi_bench.wire.messages import (
     Batch,
     CachedBatch,
-    Info,
     Protocol,
+    ShardInfo,
     StepReply,
     Warmup,
     WarmupReply,
@@ -59,7 +59,7 @@ class ShardClient:
         """Close the connections; calls that are under way fail."""
         await asyncio.gather(*(channel.close(None) for channel in self._channels))
 
-    async def info(self) -> Info:
+    async def info(self) -> ShardInfo:
         """What rank 0 says of itself."""
         return codec.decode_info(self._protocol, await self._first("Info", codec.EMPTY))
 

@@ -1,7 +1,7 @@
 """What differs between versions of text-generation-inference, as far as a client can see.
 
-Each property names the first version that shows it. Source: the public repository
-huggingface/text-generation-inference, read at its tags.
+Each behaviour names the first version that shows it, or that shows it no more. Source: the public
+repository huggingface/text-generation-inference, read at its tags.
 """
 
 from __future__ import annotations
@@ -23,10 +23,141 @@ class OnRuntimeError(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class _Since:
+    """True from this version on."""
+
+    first: tuple[int, ...]
+
+    def __get__(self, at: Behaviour, _: type[Behaviour]) -> bool:
+        return at.version >= self.first
+
+
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """True up to this version, which is not of them."""
+
+    first: tuple[int, ...]
+
+    def __get__(self, at: Behaviour, _: type[Behaviour]) -> bool:
+        return at.version < self.first
+
+
+@dataclass(frozen=True, slots=True)
 class Behaviour:
     """The behaviours of one version."""
 
     version: Version
+
+    sends_durations = _Since((1, 3, 3))
+    """forward_ns, decode_ns and total_ns in step replies."""
+
+    sends_current_tokens = _Since((2, 4, 0))
+    """CachedBatch.current_tokens."""
+
+    flash_shares_by_id = _Since((2, 4, 0))
+    """A flash rank answers for the request ids that are its own modulo the ranks. Before, as
+    in all padded classes, it is their place in the batch."""
+
+    warms_up = _Since((0, 9, 0))
+    """The Warmup RPC."""
+
+    pretty_args_line = _Since((2, 0, 2))
+    """The `Args {` log line on many lines instead of one."""
+
+    stream_index = _Since((1, 4, 0))
+    """`index` in the events of /generate_stream."""
+
+    input_length_in_details = _Since((2, 3, 0))
+    """`input_length` in the details of a stream's last event."""
+
+    token_count_headers = _Since((1, 4, 0))
+    """x-prompt-tokens and x-generated-tokens on /generate."""
+
+    tokenize_route = _Since((1, 4, 0))
+    """POST /tokenize."""
+
+    chat_route = _Since((1, 4, 0))
+    """POST /v1/chat/completions."""
+
+    completions_route = _Since((1, 4, 5))
+    """POST /v1/completions."""
+
+    models_route = _Since((2, 3, 0))
+    """GET /v1/models."""
+
+    openai_says_stop = _Since((2, 3, 0))
+    """The OpenAI routes call an end of sequence "stop" instead of "eos_token", but not in
+    streams of completions."""
+
+    chat_has_its_object = _Since((2, 1, 0))
+    """`object` of chat is "chat.completion", or its chunk; "text_completion" before."""
+
+    openai_streams_say_done = _Since((2, 2, 0))
+    """Streams of the OpenAI routes end with [DONE]."""
+
+    openai_streams_tell_usage = _Since((2, 3, 0))
+    """Chat chunks have `usage`; the last one of a completion has it, and why it ended."""
+
+    chat_tokenize_route = _Since((2, 2, 0))
+    """POST /chat_tokenize."""
+
+    always_tells_prefill = _Before((3, 0, 0))
+    """decoder_input_details needs no --enable-prefill-logprobs."""
+
+    openai_stream_errors_are_objects = _Since((2, 4, 1))
+    """Errors of the OpenAI routes' streams as {"error": {"message", "http_status_code"}}."""
+
+    info_names_limits = _Before((2, 3, 0))
+    """/info carries max_batch_total_tokens and its like."""
+
+    says_max_input_tokens = _Since((2, 1, 0))
+    """`max_input_tokens` is /info's name of what was `max_input_length`."""
+
+    info_names_client_batch = _Since((2, 0, 1))
+    """/info carries max_client_batch_size."""
+
+    info_names_router = _Since((2, 0, 3))
+    """/info carries router."""
+
+    total_tokens_metric = _Since((3, 0, 0))
+    """The gauge tgi_batch_max_total_tokens."""
+
+    filters_batches = _Since((0, 7, 0))
+    """The RPCs FilterBatch and Health."""
+
+    names_attention = _Since((2, 4, 0))
+    """attention_impl and block_size in the Info reply."""
+
+    has_kv_pool = _Since(KV_POOL_SINCE)
+    """Flash models keep their KV cache in blocks that the warm-up allocates."""
+
+    checks_cache_blocks = _Before((2, 1, 0))
+    """A flash shard counts free blocks itself; later its router hands blocks out."""
+
+    out_of_blocks_is_runtime_error = _Since((2, 0, 0))
+    """Too few free blocks is a RuntimeError (2.0); an AssertionError before."""
+
+    names_process_in_out_of_memory = _Since((1, 2, 0))
+    """torch 2.1's wording of an out of memory, with the process; torch 2.0's before.
+
+    The first version with it is a reading of its dependencies, not of a log.
+    """
+
+    explains_temperature = _Since((1, 1, 0))
+    """The wording of transformers 4.33, the first that tells why a temperature of 0 is
+    refused: its locked dependencies have it from this tag on."""
+
+    names_limits_in_warmup = _Since((3, 0, 0))
+    """max_input_tokens and max_total_tokens in the Warmup reply."""
+
+    names_model_in_download_lines = _Since((2, 1, 0))
+    """The line "Starting check and download process for M" instead of "Starting download process."
+
+    Seen in logs of 2.2 and later and not in 0.9; the first tag is taken to be 2.1.0.
+    """
+
+    always_sends_prefill_tokens = _Before(PROMPT_LOGPROBS_UNTIL)
+    """Every prompt token's log probability, asked for or not."""
 
     @property
     def protocol(self) -> Protocol:
@@ -45,131 +176,9 @@ class Behaviour:
         return OnRuntimeError.EXIT_ANSWERED
 
     @property
-    def sends_durations(self) -> bool:
-        """forward_ns, decode_ns and total_ns in step replies."""
-        return self.version >= (1, 3, 3)
-
-    @property
-    def sends_current_tokens(self) -> bool:
-        """CachedBatch.current_tokens."""
-        return self.version >= (2, 4, 0)
-
-    @property
-    def flash_shares_by_id(self) -> bool:
-        """A flash rank answers for the request ids that are its own modulo the ranks. Before, as
-        in all padded classes, it is their place in the batch."""
-        return self.version >= (2, 4, 0)
-
-    @property
-    def warms_up(self) -> bool:
-        """The Warmup RPC."""
-        return self.version >= (0, 9, 0)
-
-    @property
-    def pretty_args_line(self) -> bool:
-        """The `Args {` log line on many lines instead of one."""
-        return self.version >= (2, 0, 2)
-
-    @property
     def sse_prefix(self) -> bytes:
         """What stands before an event's JSON."""
         return b"data: " if self.version >= (2, 1, 0) else b"data:"
-
-    @property
-    def stream_index(self) -> bool:
-        """`index` in the events of /generate_stream."""
-        return self.version >= (1, 4, 0)
-
-    @property
-    def input_length_in_details(self) -> bool:
-        """`input_length` in the details of a stream's last event."""
-        return self.version >= (2, 3, 0)
-
-    @property
-    def token_count_headers(self) -> bool:
-        """x-prompt-tokens and x-generated-tokens on /generate."""
-        return self.version >= (1, 4, 0)
-
-    @property
-    def tokenize_route(self) -> bool:
-        """POST /tokenize."""
-        return self.version >= (1, 4, 0)
-
-    @property
-    def chat_route(self) -> bool:
-        """POST /v1/chat/completions."""
-        return self.version >= (1, 4, 0)
-
-    @property
-    def completions_route(self) -> bool:
-        """POST /v1/completions."""
-        return self.version >= (1, 4, 5)
-
-    @property
-    def models_route(self) -> bool:
-        """GET /v1/models."""
-        return self.version >= (2, 3, 0)
-
-    @property
-    def openai_says_stop(self) -> bool:
-        """The OpenAI routes call an end of sequence "stop" instead of "eos_token", but not in
-        streams of completions."""
-        return self.version >= (2, 3, 0)
-
-    @property
-    def chat_has_its_object(self) -> bool:
-        """`object` of chat is "chat.completion", or its chunk; "text_completion" before."""
-        return self.version >= (2, 1, 0)
-
-    @property
-    def openai_streams_say_done(self) -> bool:
-        """Streams of the OpenAI routes end with [DONE]."""
-        return self.version >= (2, 2, 0)
-
-    @property
-    def openai_streams_tell_usage(self) -> bool:
-        """Chat chunks have `usage`; the last one of a completion has it, and why it ended."""
-        return self.version >= (2, 3, 0)
-
-    @property
-    def chat_tokenize_route(self) -> bool:
-        """POST /chat_tokenize."""
-        return self.version >= (2, 2, 0)
-
-    @property
-    def always_tells_prefill(self) -> bool:
-        """decoder_input_details needs no --enable-prefill-logprobs."""
-        return self.version < (3, 0, 0)
-
-    @property
-    def openai_stream_errors_are_objects(self) -> bool:
-        """Errors of the OpenAI routes' streams as {"error": {"message", "http_status_code"}}."""
-        return self.version >= (2, 4, 1)
-
-    @property
-    def info_names_limits(self) -> bool:
-        """/info carries max_batch_total_tokens and its like."""
-        return self.version < (2, 3, 0)
-
-    @property
-    def says_max_input_tokens(self) -> bool:
-        """`max_input_tokens` is /info's name of what was `max_input_length`."""
-        return self.version >= (2, 1, 0)
-
-    @property
-    def info_names_client_batch(self) -> bool:
-        """/info carries max_client_batch_size."""
-        return self.version >= (2, 0, 1)
-
-    @property
-    def info_names_router(self) -> bool:
-        """/info carries router."""
-        return self.version >= (2, 0, 3)
-
-    @property
-    def total_tokens_metric(self) -> bool:
-        """The gauge tgi_batch_max_total_tokens."""
-        return self.version >= (3, 0, 0)
 
     @property
     def default_max_new_tokens(self) -> int | None:
@@ -186,63 +195,6 @@ class Behaviour:
         return 1024 if self.version >= (3, 0, 0) else None
 
     @property
-    def filters_batches(self) -> bool:
-        """The RPCs FilterBatch and Health."""
-        return self.version >= (0, 7, 0)
-
-    @property
     def receive_limit_bytes(self) -> int | None:
         """The largest message a shard takes; None: no limit. gRPC's default before 2.1.0."""
         return 4 * 2**20 if self.version < (2, 1, 0) else None
-
-    @property
-    def names_attention(self) -> bool:
-        """attention_impl and block_size in the Info reply."""
-        return self.version >= (2, 4, 0)
-
-    @property
-    def has_kv_pool(self) -> bool:
-        """Flash models keep their KV cache in blocks that the warm-up allocates."""
-        return self.version >= KV_POOL_SINCE
-
-    @property
-    def checks_cache_blocks(self) -> bool:
-        """A flash shard counts free blocks itself; later its router hands blocks out."""
-        return self.version < (2, 1, 0)
-
-    @property
-    def out_of_blocks_is_runtime_error(self) -> bool:
-        """Too few free blocks is a RuntimeError (2.0); an AssertionError before."""
-        return self.version >= (2, 0, 0)
-
-    @property
-    def names_process_in_out_of_memory(self) -> bool:
-        """torch 2.1's wording of an out of memory, with the process; torch 2.0's before.
-
-        The first version with it is a reading of its dependencies, not of a log.
-        """
-        return self.version >= (1, 2, 0)
-
-    @property
-    def explains_temperature(self) -> bool:
-        """The wording of transformers 4.33, the first that tells why a temperature of 0 is
-        refused: its locked dependencies have it from this tag on."""
-        return self.version >= (1, 1, 0)
-
-    @property
-    def names_limits_in_warmup(self) -> bool:
-        """max_input_tokens and max_total_tokens in the Warmup reply."""
-        return self.version >= (3, 0, 0)
-
-    @property
-    def names_model_in_download_lines(self) -> bool:
-        """ "Starting check and download process for M" instead of "Starting download process."
-
-        Seen in logs of 2.2 and later and not in 0.9; the first tag is taken to be 2.1.0.
-        """
-        return self.version >= (2, 1, 0)
-
-    @property
-    def always_sends_prefill_tokens(self) -> bool:
-        """Every prompt token's log probability, asked for or not."""
-        return self.version < PROMPT_LOGPROBS_UNTIL

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 
 from aiohttp import web
@@ -12,9 +13,10 @@ from aiohttp import web
 from tgi_bench.server.behaviour import Behaviour
 from tgi_bench.server.config import ServerConfig
 from tgi_bench.server.router.body import BodyError, Fields, parse
-from tgi_bench.server.router.inference import Inference, NewToken
+from tgi_bench.server.router.inference import Inference, NewToken, TokenStream
 from tgi_bench.server.router.metrics import Metrics
 from tgi_bench.server.router.shard_client import ShardClient
+from tgi_bench.server.router.validation import GenerateRequest
 from tgi_bench.torch_engine.tokenizers import TextTokenizer
 from tgi_bench.wire.messages import ShardInfo
 
@@ -106,16 +108,27 @@ class EventWriter:
         await response.prepare(request)
         return cls(response, framing)
 
-    async def json(self, events: Iterable[dict[str, object]]) -> None:
-        """Send each event's JSON."""
-        for event in events:
-            await self.text(json.dumps(event, ensure_ascii=False, separators=(",", ":")))
+    async def json(self, event: dict[str, object]) -> None:
+        """Send one event's JSON."""
+        await self.text(json.dumps(event, ensure_ascii=False, separators=(",", ":")))
 
     async def text(self, text: str) -> None:
         """Send one event."""
         await self._response.write(self._framing.prefix + text.encode() + b"\n\n")
 
-    async def patient(
+    @asynccontextmanager
+    async def tokens(
+        self, inference: Inference, prompt: GenerateRequest
+    ) -> AsyncGenerator[TokenStream, None]:
+        """The tokens of one answer, with comments sent between them where they are slow.
+
+        Raises RequestError, before or between the tokens.
+        """
+        with inference.open_stream(prompt) as stream:
+            async with aclosing(stream.events) as events:
+                yield TokenStream(stream.input_tokens, self._patient(events))
+
+    async def _patient(
         self, events: AsyncGenerator[NewToken, None]
     ) -> AsyncGenerator[NewToken, None]:
         """The same events; a comment is sent for each `keep_alive_s` without one."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from contextlib import aclosing
 
 from aiohttp import web
 
@@ -109,15 +108,13 @@ def stream_event(
     return event
 
 
-def headers(
-    request: GenerateRequest, best: WholeAnswer, behaviour: Behaviour, compute_type: str
-) -> dict[str, str]:
+def headers(at: RoutedDeployment, request: GenerateRequest, best: WholeAnswer) -> dict[str, str]:
     """Headers of an answer that is not streamed. Durations are whole ms, truncated, but
     x-compute-time: seconds. x-time-per-token counts the prefill step."""
     timing = best.timing
     tokens = best.end.generated_tokens
     told = {
-        "x-compute-type": compute_type,
+        "x-compute-type": at.framing.compute_type,
         "x-compute-time": str(timing.total_ns / 1e9),
         "x-compute-characters": str(len(request.inputs)),
         "x-total-time": str(timing.total_ns // 1_000_000),
@@ -126,7 +123,7 @@ def headers(
         "x-inference-time": str(timing.inference_ns // 1_000_000),
         "x-time-per-token": str(int(timing.per_token_ns(tokens) / 1e6)),
     }
-    if behaviour.token_count_headers:
+    if at.behaviour.token_count_headers:
         told["x-prompt-tokens"] = str(best.input_tokens)
         told["x-generated-tokens"] = str(tokens)
     return told
@@ -175,21 +172,18 @@ class GenerateRoutes:
 
     async def _whole(self, asked: GenerateRequest) -> tuple[dict[str, object], dict[str, str]]:
         best, others = await self._at.inference.generate(asked)
-        return whole_answer(asked, best, others), headers(
-            asked, best, self._at.behaviour, self._at.framing.compute_type
-        )
+        return whole_answer(asked, best, others), headers(self._at, asked, best)
 
     async def _stream(self, request: web.Request, asked: GenerateRequest) -> web.StreamResponse:
         """Always 200: a failure is the last event. No [DONE] follows."""
         writer = await EventWriter.open(request, self._at.framing, len(asked.inputs))
         try:
-            with self._at.inference.open_stream(asked) as stream:
-                async with aclosing(stream.events) as events:
-                    index = 0
-                    async for new in writer.patient(events):
-                        index += 1
-                        position = (index, stream.input_tokens)
-                        await writer.json((stream_event(asked, new, position, self._at.behaviour),))
+            async with writer.tokens(self._at.inference, asked) as stream:
+                index = 0
+                async for new in stream.events:
+                    index += 1
+                    position = (index, stream.input_tokens)
+                    await writer.json(stream_event(asked, new, position, self._at.behaviour))
         except RequestError as failure:
-            await writer.json((failure.body,))
+            await writer.json(failure.body)
         return await writer.close()

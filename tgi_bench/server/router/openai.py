@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
-from contextlib import aclosing
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from aiohttp import web
@@ -212,10 +211,10 @@ class OpenAiAnswers:
         chunk = self._chunk(_COMPLETION, [choice])
         return {**chunk, "usage": usage.json} if last else chunk
 
-    def chat_chunk(self, new: NewToken) -> dict[str, object]:
+    def chat_chunk(self, index: int, new: NewToken, _: Usage) -> dict[str, object]:
         """One token of /v1/chat/completions: every delta names the role, as TGI's do."""
         choice = {
-            "index": 0,
+            "index": index,
             "delta": {"role": "assistant", "content": new.token.text},
             "logprobs": self._logprobs(((new.token, new.top_tokens),)),
             "finish_reason": None if new.end is None else self._reason(new.end.finish_reason),
@@ -286,12 +285,10 @@ class OpenAiRoutes:
         asked = read_chat(await read_body(request), self._at.behaviour)
         answers = self._answers(asked)
         if asked.stream:
-            return await self._stream_chat(request, asked, answers)
+            return await self._stream(request, asked, answers.chat_chunk, answers.usage_chunk)
         sequence, _ = await self._at.inference.generate(asked.prompts[0])
-        return json_answer(
-            answers.chat(sequence),
-            headers=self._headers(asked.prompts[0], sequence),
-        )
+        told = headers(self._at, asked.prompts[0], sequence)
+        return json_answer(answers.chat(sequence), headers=told)
 
     async def completions(self, request: web.Request) -> web.StreamResponse:
         """POST /v1/completions: one choice a prompt."""
@@ -299,16 +296,12 @@ class OpenAiRoutes:
         asked = read_completions(await read_body(request), self._at.behaviour, limit)
         answers = self._answers(asked)
         if asked.stream:
-            return await self._stream_completions(request, asked, answers)
+            return await self._stream(request, asked, answers.completion_chunk)
         sequences = await self._whole(asked.prompts)
         slowest = max(sequences, key=lambda sequence: sequence.timing.total_ns)
-        told = self._headers(asked.prompts[0], slowest)
+        told = headers(self._at, asked.prompts[0], slowest)
         del told["x-compute-time"]  # TGI sums it up and forgets to say it
         return json_answer(answers.completion(sequences), headers=told)
-
-    def _headers(self, prompt: GenerateRequest, sequence: WholeAnswer) -> dict[str, str]:
-        at = self._at
-        return headers(prompt, sequence, at.behaviour, at.framing.compute_type)
 
     async def models(self, request: web.Request) -> web.StreamResponse:
         """GET /v1/models: the one model."""
@@ -341,26 +334,40 @@ class OpenAiRoutes:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _stream_chat(
-        self, request: web.Request, asked: OpenAiRequest, answers: OpenAiAnswers
+    async def _stream(
+        self,
+        request: web.Request,
+        asked: OpenAiRequest,
+        chunk: Callable[[int, NewToken, Usage], dict[str, object]],
+        last: Callable[[Usage], dict[str, object]] | None = None,
     ) -> web.StreamResponse:
-        prompt = asked.prompts[0]
-        writer = await EventWriter.open(request, self._at.framing, len(prompt.inputs))
-        usage = Usage()
-        try:
-            with self._at.inference.open_stream(prompt) as stream:
-                usage.prompt_tokens = stream.input_tokens
-                async with aclosing(stream.events) as events:
-                    async for new in writer.patient(events):
-                        usage.completion_tokens += 1
-                        await writer.json((answers.chat_chunk(new),))
-            if asked.include_usage and self._at.behaviour.openai_streams_tell_usage:
-                await writer.json((answers.usage_chunk(usage),))
-        except RequestError as failure:
-            await writer.json((self._failure(failure),))
-        return await self._done(writer)
+        """Events of several prompts are mixed; `index` says whose each is.
 
-    async def _done(self, writer: EventWriter) -> web.StreamResponse:
+        last: the chunk after the others where include_usage asks for it; None: this route has none.
+        """
+        characters = sum(len(prompt.inputs) for prompt in asked.prompts)
+        writer = await EventWriter.open(request, self._at.framing, characters)
+        tells_usage = asked.include_usage and self._at.behaviour.openai_streams_tell_usage
+
+        async def one(index: int, prompt: GenerateRequest) -> None:
+            usage = Usage()
+            try:
+                async with writer.tokens(self._at.inference, prompt) as stream:
+                    usage.prompt_tokens = stream.input_tokens
+                    async for new in stream.events:
+                        usage.completion_tokens += 1
+                        await writer.json(chunk(index, new, usage))
+                if last is not None and tells_usage:
+                    await writer.json(last(usage))
+            except RequestError as failure:
+                await writer.json(self._failure(failure))
+            except ConnectionResetError:
+                # The client has left: the next write below says so to the web framework.
+                return
+
+        async with asyncio.TaskGroup() as group:
+            for index, prompt in enumerate(asked.prompts):
+                group.create_task(one(index, prompt))
         if self._at.behaviour.openai_streams_say_done:
             await writer.text("[DONE]")
         return await writer.close()
@@ -370,30 +377,3 @@ class OpenAiRoutes:
         if self._at.behaviour.openai_stream_errors_are_objects:
             return {"error": {"message": str(failure), "http_status_code": 422}}
         return failure.body
-
-    async def _stream_completions(
-        self, request: web.Request, asked: OpenAiRequest, answers: OpenAiAnswers
-    ) -> web.StreamResponse:
-        """Events of several prompts are mixed; `index` says whose each is."""
-        characters = sum(len(prompt.inputs) for prompt in asked.prompts)
-        writer = await EventWriter.open(request, self._at.framing, characters)
-
-        async def one(index: int, prompt: GenerateRequest) -> None:
-            usage = Usage()
-            try:
-                with self._at.inference.open_stream(prompt) as stream:
-                    usage.prompt_tokens = stream.input_tokens
-                    async with aclosing(stream.events) as events:
-                        async for new in writer.patient(events):
-                            usage.completion_tokens += 1
-                            await writer.json((answers.completion_chunk(index, new, usage),))
-            except RequestError as failure:
-                await writer.json((self._failure(failure),))
-            except ConnectionResetError:
-                # The client has left: the next write below says so to the web framework.
-                return
-
-        async with asyncio.TaskGroup() as group:
-            for index, prompt in enumerate(asked.prompts):
-                group.create_task(one(index, prompt))
-        return await self._done(writer)

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.server.batches import batch, cached, request
 from tests.server.configs import FLASH, PADDED, engine_config
 from tgi_bench.errors import InputError
 from tgi_bench.estimate.step_time import decode_time, prefill_time
@@ -13,11 +14,7 @@ from tgi_bench.server.config import EngineConfig, Version
 from tgi_bench.server.device import setup_of
 from tgi_bench.server.simulated_engine import Clock, SimulatedEngine
 from tgi_bench.wire.messages import (
-    Batch,
-    CachedBatch,
     FinishReason,
-    Request,
-    StepReply,
     Stopping,
     TokenChoice,
     Warmup,
@@ -47,50 +44,6 @@ def engine(
     )
 
 
-def request(request_id: int = 0, words: int = 10, new: int = 3) -> Request:
-    text = " ".join(f"w{request_id}x{i}" for i in range(words))
-    return Request(
-        id=request_id,
-        text=text,
-        truncate=words,
-        choice=TokenChoice(),
-        stopping=Stopping(max_new_tokens=new, ignore_eos_token=True),
-    )
-
-
-def batch(batch_id: int, *requests: Request) -> Batch:
-    return Batch(id=batch_id, requests=requests, max_tokens=1000, size=len(requests))
-
-
-def cached(reply: StepReply) -> CachedBatch:
-    assert reply.cached is not None
-    return reply.cached
-
-
-def test_prefill_then_decodes_to_the_end() -> None:
-    shard = engine()
-    reply = shard.prefill(batch(7, request(1), request(2)))
-    assert [g.request_id for g in reply.generations] == [1, 2]
-    assert all(g.generated_text is None for g in reply.generations)
-    assert (cached(reply).id, cached(reply).request_ids, cached(reply).size) == (7, (1, 2), 2)
-    assert (cached(reply).current_tokens, cached(reply).max_tokens) == (2, 2 * (10 + 2 * 3))
-    texts = [reply.generations[0].tokens[0].text]
-    for _ in range(2):
-        reply = shard.decode([cached(reply)])
-        texts.append(reply.generations[0].tokens[0].text)
-    assert reply.cached is None
-    text = reply.generations[0].generated_text
-    assert text is not None
-    assert (text.text, text.generated_tokens) == ("".join(texts), 3)
-    assert (text.finish_reason, text.seed) == (FinishReason.LENGTH, None)
-
-
-def test_one_new_token_leaves_no_batch() -> None:
-    reply = engine().prefill(batch(0, request(new=1)))
-    assert reply.cached is None
-    assert reply.generations[0].generated_text is not None
-
-
 def test_steps_take_the_estimates_time() -> None:
     time, config = FakeTime(), engine_config()
     shard, setup = engine(time=time, config=config), setup_of(config)
@@ -104,43 +57,6 @@ def test_steps_take_the_estimates_time() -> None:
     assert reply.durations.total_ns == time.now - start
     assert reply.durations.forward_ns + reply.durations.decode_ns == reply.durations.total_ns
     assert reply.durations.concat_ns is None
-
-
-def test_durations_and_current_tokens_by_version() -> None:
-    old = engine((1, 3, 2)).prefill(batch(0, request()))
-    assert old.durations is None
-    assert cached(old).current_tokens is None
-    assert engine((1, 3, 3)).prefill(batch(0, request())).durations is not None
-
-
-def test_decode_pops_its_batch() -> None:
-    shard = engine()
-    first = cached(shard.prefill(batch(5, request(new=9))))
-    shard.clear_cache(99)
-    second = cached(shard.decode([first]))
-    assert cached(shard.decode([second])).id == 5
-    shard.clear_cache(5)
-    with pytest.raises(ValueError, match=r"^Batch ID 5 not found in cache\.$"):
-        shard.decode([second])
-
-
-def test_decode_without_batches() -> None:
-    with pytest.raises(ValueError, match=r"^Must provide at least one batch$"):
-        engine().decode([])
-
-
-def test_joined_batches_keep_the_first_id_and_the_order() -> None:
-    shard = engine()
-    first = cached(shard.prefill(batch(1, request(10, new=9), request(11, new=9))))
-    second = cached(shard.prefill(batch(2, request(12, new=2))))
-    reply = shard.decode([first, second])
-    assert [g.request_id for g in reply.generations] == [10, 11, 12]
-    assert cached(reply).id == 1
-    assert cached(reply).request_ids == (10, 11, 12)
-    assert reply.durations is not None
-    assert reply.durations.concat_ns is not None
-    with pytest.raises(ValueError, match="Batch ID 2 not found"):
-        shard.decode([second])
 
 
 def test_tokens_do_not_depend_on_the_batch() -> None:
@@ -158,88 +74,12 @@ def test_sampling_depends_on_the_seed() -> None:
     assert len({sampled(seed) for seed in range(8)}) > 1
 
 
-def test_who_has_ended_stays_until_it_is_filtered_out() -> None:
-    shard = engine()
-    shard.prefill(batch(1, request(1, new=2), request(2, new=9)))
-    for made in (2, 3):
-        reply = shard.decode([CachedBatch(1, (), 0, 0)])
-        ended, going_on = reply.generations
-        assert cached(reply).request_ids == (1, 2)
-        assert ended.generated_text is not None
-        assert ended.generated_text.generated_tokens == made
-        assert going_on.generated_text is None
-    assert shard.filter_batch(1, [2]).request_ids == (2,)
-    assert [g.request_id for g in shard.decode([cached(reply)]).generations] == [2]
-
-
-def test_a_filter_that_keeps_all_changes_nothing() -> None:
-    shard = engine()
-    held = cached(shard.prefill(batch(1, request(1), request(2))))
-    assert shard.filter_batch(1, [2, 1]) == held
-
-
-def test_filter_keeps_and_orders() -> None:
-    shard = engine()
-    shard.prefill(batch(1, *(request(i, new=9) for i in (1, 2, 3))))
-    kept = shard.filter_batch(1, [3, 1])
-    assert kept.request_ids == (3, 1)
-    assert [g.request_id for g in shard.decode([kept]).generations] == [3, 1]
-    with pytest.raises(KeyError):
-        shard.filter_batch(1, [2])
-    with pytest.raises(ValueError, match="Batch ID 1 not found in cache"):
-        shard.filter_batch(1, [3])
-
-
-def test_filter_of_nothing() -> None:
-    shard = engine()
-    shard.prefill(batch(1, request()))
-    with pytest.raises(ValueError, match="at least one request"):
-        shard.filter_batch(1, [])
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("temperature", 0.0, r"`temperature` \(=0\.0\) has to be a strictly positive float"),
-        ("temperature", math.nan, "strictly positive float"),
-        ("top_p", 0.0, "`top_p` has to be a float > 0 and < 1"),
-        ("typical_p", 0.0, "`typical_p` has to be a float > 0 and < 1"),
-        ("repetition_penalty", 0.0, "`penalty` has to be a strictly positive float"),
-    ],
-)
-def test_zeros_are_refused(name: str, value: float, message: str) -> None:
-    values = {name: value}
-    with pytest.raises(ValueError, match=message):
-        engine().prefill(batch(0, replace(request(), choice=TokenChoice(**values))))  # type: ignore[arg-type]
-
-
-def test_bad_batches() -> None:
-    shard = engine()
-    with pytest.raises(IndexError, match=r"^list index out of range$"):
-        shard.prefill(batch(0))
-    with pytest.raises(TypeError, match="new_zeros"):
-        shard.prefill(batch(0, replace(request(), truncate=0)))
-    with pytest.raises(RuntimeError, match=r"expanded size of the tensor \(2\).* \[1, 10\]$"):
-        shard.prefill(replace(batch(0, request()), size=2))
-    with pytest.raises(NotImplementedError, match=r"^Request without a text chunk$"):
-        shard.prefill(batch(0, replace(request(), text="")))
-
-
 def test_truncate_counts_from_the_end() -> None:
     asked = replace(request(words=10), truncate=4, prefill_logprobs=True)
     generation = engine().prefill(batch(0, asked)).generations[0]
     assert [t.text for t in generation.prefill_tokens] == [f" w0x{i}" for i in range(6, 10)]
     assert math.isnan(generation.prefill_tokens[0].logprob)
     assert all(t.logprob < 0 for t in generation.prefill_tokens[1:])
-
-
-def test_top_tokens_fall_and_greedy_takes_the_first() -> None:
-    generation = engine().prefill(batch(0, replace(request(), top_n_tokens=3))).generations[0]
-    (top,) = generation.top_tokens
-    assert len({t.id for t in top}) == 3
-    assert [t.logprob for t in top] == sorted((t.logprob for t in top), reverse=True)
-    assert top[0] == generation.tokens[0]
-    assert top[0].logprob < 0
 
 
 def test_stop_sequence() -> None:

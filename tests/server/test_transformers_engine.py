@@ -14,6 +14,7 @@ from tests.torch_engine.needs_torch import skip_without_torch
 
 skip_without_torch()
 
+from tests.server.batches import batch, cached, request  # noqa: E402
 from tests.torch_engine.text_files import write_model  # noqa: E402
 from tests.torch_engine.tiny import CONFIGS, POSITIONS, expected, loaded, spec  # noqa: E402
 from tgi_bench.server.behaviour import Behaviour  # noqa: E402
@@ -22,41 +23,17 @@ from tgi_bench.server.transformers_engine import TransformersEngine  # noqa: E40
 from tgi_bench.torch_engine.loading import load  # noqa: E402
 from tgi_bench.torch_engine.model import LoadedModel  # noqa: E402
 from tgi_bench.wire.messages import (  # noqa: E402
-    Batch,
     CachedBatch,
     FinishReason,
     Request,
     StepReply,
     Stopping,
-    TokenChoice,
     Warmup,
 )
-
-WORDS = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa")
 
 
 def engine(family: str = "llama", version: Version = (3, 3, 7)) -> TransformersEngine:
     return TransformersEngine(loaded(family), Behaviour(version))
-
-
-def request(request_id: int = 0, words: int = 6, new: int = 4, **choice: object) -> Request:
-    rng = random.Random(request_id * 1000 + words)
-    return Request(
-        id=request_id,
-        text=" ".join(rng.choice(WORDS) + str(rng.randrange(99)) for _ in range(words)),
-        truncate=64,
-        choice=replace(TokenChoice(), **choice),  # type: ignore[arg-type]
-        stopping=Stopping(max_new_tokens=new, ignore_eos_token=True),
-    )
-
-
-def batch(batch_id: int, *requests: Request) -> Batch:
-    return Batch(id=batch_id, requests=requests, max_tokens=1000, size=len(requests))
-
-
-def cached(reply: StepReply) -> CachedBatch:
-    assert reply.cached is not None
-    return reply.cached
 
 
 def answer_of(model: LoadedModel, asked: Request) -> list[int]:
@@ -130,79 +107,10 @@ def test_joined_and_filtered_at_any_step(family: str, seed: int) -> None:
     assert driver.texts.keys() | driver.dropped == asked.keys()
 
 
-def test_the_cached_batch() -> None:
+def test_more_positions_than_the_model_has_are_refused() -> None:
     shard = engine()
-    reply = shard.prefill(batch(7, request(1, words=10, new=3), request(2, words=4, new=3)))
-    assert cached(reply) == CachedBatch(7, (1, 2), 2, 2 * (10 + 2 * 3), 2)
-    assert all(g.generated_text is None for g in reply.generations)
-    assert all(g.prefill_tokens == () and g.top_tokens == () for g in reply.generations)
-
-
-def test_one_new_token_leaves_no_batch() -> None:
-    reply = engine().prefill(batch(0, request(new=1)))
-    assert reply.cached is None
-    text = reply.generations[0].generated_text
-    assert text is not None
-    assert (text.generated_tokens, text.finish_reason, text.seed) == (1, FinishReason.LENGTH, None)
-
-
-def test_decode_pops_its_batch() -> None:
-    shard = engine()
-    first = cached(shard.prefill(batch(5, request(new=9))))
-    shard.clear_cache(99)
-    second = cached(shard.decode([first]))
-    shard.clear_cache(5)
-    with pytest.raises(ValueError, match=r"^Batch ID 5 not found in cache\.$"):
-        shard.decode([second])
-    with pytest.raises(ValueError, match=r"^Must provide at least one batch$"):
-        shard.decode([])
-    shard.prefill(batch(6, request(new=9)))
-    shard.clear_cache(None)
-    with pytest.raises(ValueError, match="Batch ID 6 not found"):
-        shard.filter_batch(6, [0])
-
-
-def test_a_bad_filter_loses_the_batch() -> None:
-    shard = engine()
-    shard.prefill(batch(1, request(1, new=9), request(2, new=9)))
-    with pytest.raises(KeyError):
-        shard.filter_batch(1, [3])
-    with pytest.raises(ValueError, match="Batch ID 1 not found"):
-        shard.filter_batch(1, [2])
-    shard.prefill(batch(1, request(1, new=9)))
-    with pytest.raises(ValueError, match="at least one request"):
-        shard.filter_batch(1, [])
-
-
-def test_durations_by_version() -> None:
-    assert engine(version=(1, 3, 2)).prefill(batch(0, request())).durations is None
-    shard = engine()
-    first, second = (shard.prefill(batch(n, request(n, new=5))) for n in range(2))
-    assert first.durations is not None
-    assert first.durations.concat_ns is None
-    joined = shard.decode([cached(first), cached(second)]).durations
-    assert joined is not None
-    assert joined.concat_ns is not None
-    parts = joined.forward_ns + joined.decode_ns + joined.concat_ns
-    assert parts == joined.total_ns
-
-
-@pytest.mark.parametrize(
-    ("asked", "error", "message"),
-    [
-        (batch(0), IndexError, "out of range"),
-        (batch(0, replace(request(), text="")), NotImplementedError, "text chunk"),
-        (batch(0, replace(request(), truncate=0)), TypeError, "new_zeros"),
-        (batch(0, request(temperature=0.0)), ValueError, "temperature"),
-        (batch(0, request(top_p=0.0)), ValueError, "top_p"),
-        (replace(batch(0, request()), size=2), RuntimeError, "size of the tensor"),
-        (batch(0, request(words=60, new=64)), ValueError, f"the {POSITIONS} positions"),
-    ],
-)
-def test_a_batch_that_a_shard_refuses(asked: Batch, error: type[Exception], message: str) -> None:
-    shard = engine()
-    with pytest.raises(error, match=message):
-        shard.prefill(asked)
+    with pytest.raises(ValueError, match=f"the {POSITIONS} positions"):
+        shard.prefill(batch(0, request(words=60, new=64)))
     assert shard.prefill(batch(0, request())).generations
 
 
@@ -244,11 +152,6 @@ def test_log_probabilities() -> None:
     assert [len(found) for found in plain.top_tokens] == [1]
 
 
-def test_before_0_9_every_prompt_token_is_told() -> None:
-    reply = engine(version=(0, 8, 2)).prefill(batch(0, request(words=7)))
-    assert len(reply.generations[0].prefill_tokens) == 7
-
-
 def test_a_stop_sequence_ends_a_request_and_not_its_neighbour() -> None:
     model, shard = loaded("llama"), engine()
     asked = request(1, new=8)
@@ -275,7 +178,7 @@ def text_model() -> LoadedModel:
 def test_an_end_of_sequence_ends_a_request_unless_it_is_ignored(ignored: bool) -> None:
     model = text_model()
     for number in range(2000):
-        asked = replace(request(number, words=2, new=8), text=f"he{number}")
+        asked = replace(request(number, new=8), text=f"he{number}", truncate=64)
         want = answer_of(model, asked)
         ends = [at for at, token in enumerate(want[:-1]) if token in model.end_ids]
         if ends:
@@ -330,5 +233,3 @@ def test_the_warm_up_says_what_memory_holds() -> None:
 def test_what_a_shard_says_of_itself() -> None:
     info = engine().info()
     assert (info.requires_padding, info.dtype, info.device_type) == (True, "torch.float32", "cpu")
-    assert (info.attention_impl, info.block_size) == ("paged", 16)
-    assert engine(version=(2, 0, 4)).info().attention_impl is None

@@ -1,17 +1,21 @@
 """The simulated engine of one rank: it keeps batches as a TGI shard does, and sleeps.
 
 A step takes its caller as long as the estimate says the accelerator would, calls included
-(`Turnaround`); its tokens are made up (`sequences`). Tokens and memory are a pure function of the
-calls, so that ranks which get the same calls answer the same. The step functions block, as a model
-blocks its shard's event loop.
+(`Turnaround`). Its tokens are made up, and a pure function of (prompt, seed, position): every rank
+says the same, and so does every run. A greedy request depends on its prompt only, a sampled one on
+its seed too. Penalties, top_k, watermark and temperature have no effect on what is chosen; the end
+of sequence token is never chosen. Memory is a pure function of the calls, too. The step functions
+block, as a model blocks its shard's event loop.
 """
 
 from __future__ import annotations
 
+import math
 import time
+import zlib
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tgi_bench.server.behaviour import Behaviour
 from tgi_bench.server.config import EngineConfig
@@ -29,7 +33,6 @@ from tgi_bench.server.engine import (
     step_durations,
     warmup_reply,
 )
-from tgi_bench.server.sequences import MadeUpAnswer, next_token, prompt_tokens, request_key
 from tgi_bench.torch_engine.tokenizers import WordTokenizer
 from tgi_bench.wire import messages as m
 
@@ -147,7 +150,7 @@ class SimulatedEngine:
         limit = longest if self._padded or request.truncate < 1 else request.truncate
         # An empty prompt still has one token: a model's beginning of sequence.
         kept = max(1, min(self._tokenizer.count(request.text), limit))
-        return MadeUpAnswer(request, kept, request_key(request))
+        return MadeUpAnswer(request, kept, _request_key(request))
 
     def _reserved_pool(self, answers: tuple[MadeUpAnswer, ...]) -> int:
         """Tokens of the KV pool, when it has blocks for these requests; else the error."""
@@ -188,12 +191,12 @@ class SimulatedEngine:
 
     def _generation(self, answer: MadeUpAnswer, first: bool) -> m.Generation:
         request = answer.request
-        token, top = next_token(self._tokenizer, request, answer.key, answer.generated_tokens)
+        token, top = _next_token(self._tokenizer, request, answer.key, answer.generated_tokens)
         answer.append(token.text)
         prompt: tuple[m.Token, ...] = ()
         always = self._behaviour.always_sends_prefill_tokens
         if first and (request.prefill_logprobs or always):
-            prompt = prompt_tokens(self._tokenizer, request, answer.prompt_tokens)
+            prompt = _prompt_tokens(self._tokenizer, request, answer.prompt_tokens)
         return generation(answer, token, top, prompt)
 
     def _sleep_until(self, start_ns: int, seconds: float) -> None:
@@ -239,3 +242,105 @@ class Turnaround:
     def interrupted(self) -> None:
         """Something else was called for: what follows is no gap between two steps."""
         self._ended_ns = None
+
+
+_MASK = 2**64 - 1
+
+
+@dataclass(slots=True)
+class MadeUpAnswer:
+    """One request that is being answered.
+
+    prompt_tokens: after truncation. key: what its tokens depend on (`_request_key`).
+    finish_reason: None while it goes on.
+    """
+
+    request: m.Request
+    prompt_tokens: int
+    key: int
+    generated_tokens: int = 0
+    finish_reason: m.FinishReason | None = None
+    _texts: list[str] = field(default_factory=list)
+
+    @property
+    def blocks(self) -> int:
+        """KV blocks of the flash class, reserved from prefill on: the last new token is never
+        cached."""
+        most = self.prompt_tokens + max(1, self.request.stopping.max_new_tokens) - 1
+        return -(-most // BLOCK_TOKENS)
+
+    def append(self, text: str) -> None:
+        """Take the next token; length ends a request before a stop sequence does."""
+        self._texts.append(text)
+        self.generated_tokens += 1
+        stopping = self.request.stopping
+        if self.generated_tokens >= stopping.max_new_tokens:
+            self.finish_reason = m.FinishReason.LENGTH
+        elif stopping.stop_sequences and "".join(self._texts).endswith(stopping.stop_sequences):
+            self.finish_reason = m.FinishReason.STOP_SEQUENCE
+
+    def generated_text(self) -> m.GeneratedText | None:
+        """The whole answer; None while the request goes on."""
+        if self.finish_reason is None:
+            return None
+        sampling = self.request.choice
+        return m.GeneratedText(
+            text="".join(self._texts),
+            generated_tokens=self.generated_tokens,
+            finish_reason=self.finish_reason,
+            seed=sampling.seed if sampling.do_sample else None,
+        )
+
+
+def _request_key(request: m.Request) -> int:
+    """What a request's tokens depend on: its prompt and, when it samples, its seed."""
+    key = zlib.crc32(request.text.encode("utf-8", "surrogatepass"))
+    return _mixed(key, request.choice.seed + 1) if request.choice.do_sample else key
+
+
+def _next_token(
+    tokenizer: WordTokenizer, request: m.Request, key: int, position: int
+) -> tuple[m.Token, tuple[m.Token, ...]]:
+    """The token at a position (0: the first new one) and its top_n_tokens alternatives.
+
+    Alternatives come most likely first. Greedy takes the first; a sampled token is one of
+    the three most likely. Log probabilities are negative and fall by 1 from rank to rank.
+    """
+    draw = _mixed(key, position)
+    rank = (draw >> 32) % 3 if request.choice.do_sample else 0
+    first_logprob = -_share(draw)
+
+    def ranked(at: int) -> m.Token:
+        token_id = (draw + at) % tokenizer.vocab
+        return m.Token(token_id, first_logprob - at, tokenizer.word(token_id), special=False)
+
+    top = tuple(ranked(at) for at in range(min(request.top_n_tokens, tokenizer.vocab)))
+    return ranked(rank), top
+
+
+def _prompt_tokens(tokenizer: WordTokenizer, request: m.Request, kept: int) -> tuple[m.Token, ...]:
+    """The last `kept` tokens of a prompt; the first has no log probability (NaN)."""
+    spans = tokenizer.encode(request.text)[-kept:]
+    key = _request_key(request)
+    return tuple(
+        m.Token(
+            span.id,
+            -_share(_mixed(key, ~place)) if place else math.nan,
+            span.text,
+            special=False,
+        )
+        for place, span in enumerate(spans)
+    )
+
+
+def _mixed(key: int, position: int) -> int:
+    """64 well-mixed bits of two numbers (the finalizer of splitmix64)."""
+    bits = (key + (position + 1) * 0x9E3779B97F4A7C15) & _MASK
+    bits = ((bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    bits = ((bits ^ (bits >> 27)) * 0x94D049BB133111EB) & _MASK
+    return bits ^ (bits >> 31)
+
+
+def _share(bits: int) -> float:
+    """A number above 0 and below 1."""
+    return ((bits >> 12) + 0.5) / 2**52

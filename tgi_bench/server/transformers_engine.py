@@ -36,7 +36,6 @@ from tgi_bench.torch_engine.choosing import (
 from tgi_bench.torch_engine.model import LoadedModel, PaddedBatch, guarded, joined_rows
 from tgi_bench.torch_engine.tokenizers import IncrementalText
 from tgi_bench.wire import messages as m
-from tgi_bench.wire.messages import FinishReason, GeneratedText, Request, Token
 
 _COPIES = 2
 """Bytes set aside for one of KV cache: it grows by concatenation, layer by layer, and leaves
@@ -208,18 +207,18 @@ class ComputedAnswer:
     finish_reason: None while it goes on.
     """
 
-    request: Request
+    request: m.Request
     model: LoadedModel
     ids: list[int]
     chooser: Chooser
     text: IncrementalText
     prompt_tokens: int
     end_ids: frozenset[int]
-    finish_reason: FinishReason | None = None
+    finish_reason: m.FinishReason | None = None
     _end: str = field(default="")
 
     @classmethod
-    def of(cls, request: Request, longest: int, model: LoadedModel) -> ComputedAnswer:
+    def of(cls, request: m.Request, longest: int, model: LoadedModel) -> ComputedAnswer:
         """longest: the most prompt tokens of its batch, for a request that does not say."""
         limit = request.truncate if request.truncate > 0 else longest
         special = request.add_special_tokens
@@ -240,36 +239,36 @@ class ComputedAnswer:
         """New tokens so far."""
         return len(self.ids) - self.prompt_tokens
 
-    def token(self, token_id: int, logprob: float) -> Token:
+    def token(self, token_id: int, logprob: float) -> m.Token:
         """A token by itself, as a prompt's and an alternative's are told."""
         tokenizer = self.model.tokenizer
         special = token_id in tokenizer.special_ids
-        return Token(token_id, logprob, tokenizer.text([token_id]), special)
+        return m.Token(token_id, logprob, tokenizer.text([token_id]), special)
 
-    def append(self, chosen: Chosen) -> Token:
+    def append(self, chosen: Chosen) -> m.Token:
         """Take the next token. Length ends a request before the end of sequence does, and that
         before a stop sequence."""
         self.ids.append(chosen.token)
         text = self.text.added(chosen.token)
         stopping = self.request.stopping
         if self.generated_tokens >= stopping.max_new_tokens:
-            self.finish_reason = FinishReason.LENGTH
+            self.finish_reason = m.FinishReason.LENGTH
         elif chosen.token in self.end_ids:
-            self.finish_reason = FinishReason.EOS_TOKEN
+            self.finish_reason = m.FinishReason.EOS_TOKEN
         elif stopping.stop_sequences:
             self._end = (self._end + text)[-_STOP_CHARACTERS:]
             if self._end.endswith(stopping.stop_sequences):
-                self.finish_reason = FinishReason.STOP_SEQUENCE
+                self.finish_reason = m.FinishReason.STOP_SEQUENCE
         special = chosen.token in self.model.tokenizer.special_ids
-        return Token(chosen.token, chosen.logprob, text, special)
+        return m.Token(chosen.token, chosen.logprob, text, special)
 
-    def generated_text(self) -> GeneratedText | None:
+    def generated_text(self) -> m.GeneratedText | None:
         """The whole answer; None while the request goes on. seed: None where none was used."""
         if self.finish_reason is None:
             return None
         prompt, new = self.ids[: self.prompt_tokens], self.ids[self.prompt_tokens :]
         manner = self.chooser.manner
-        return GeneratedText(
+        return m.GeneratedText(
             text=IncrementalText.answer(self.model.tokenizer, prompt, new),
             generated_tokens=self.generated_tokens,
             finish_reason=self.finish_reason,

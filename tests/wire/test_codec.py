@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import replace
+from types import ModuleType
 from typing import TypeVar
 
 import pytest
@@ -14,11 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tgi_bench.wire import codec
+from tgi_bench.wire import generate_v1_pb2 as v1
+from tgi_bench.wire import generate_v2_pb2 as v2
 from tgi_bench.wire import generate_v3_pb2 as v3
 from tgi_bench.wire import messages as m
 from tgi_bench.wire.messages import Protocol
 
 ALL = tuple(Protocol)
+MODULES: dict[Protocol, ModuleType] = {Protocol.V1: v1, Protocol.V2: v2, Protocol.V3: v3}
 STEADY = settings(deadline=None, derandomize=True, max_examples=60)
 T = TypeVar("T")
 
@@ -122,6 +126,18 @@ def test_the_first_prompt_token_has_no_log_probability(protocol: Protocol) -> No
     read = codec.decode_step_reply(protocol, payload).generations[0].prefill_tokens[0]
     assert math.isnan(read.logprob)
     assert (read.id, read.text) == (1, "<s>")
+
+
+@pytest.mark.parametrize(("protocol", "module"), MODULES.items())
+def test_what_there_is_none_of_is_not_sent(protocol: Protocol, module: ModuleType) -> None:
+    """A shard tells a prompt's tokens, alternatives, texts and batches only where it has some."""
+    generation = m.Generation(1, (m.Token(2, -0.5, "a", False),))
+    payload = codec.encode_step_reply(protocol, m.StepReply((generation,), None, None))
+    reply = module.DecodeResponse.FromString(payload)
+    assert [field.name for field, _ in reply.ListFields()] == ["generations"]
+    told = {field.name for field, _ in reply.generations[0].ListFields()}
+    new = {"token_id", "token_logprob", "token_text"} if protocol is Protocol.V1 else {"tokens"}
+    assert told == {"request_id"} | new
 
 
 @pytest.mark.parametrize("protocol", ALL)

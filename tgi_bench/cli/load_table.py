@@ -8,7 +8,6 @@ from rich.console import Console
 from rich.table import Table
 
 from tgi_bench.analysis.remaining import LoadTime
-from tgi_bench.cli.durations import counted, duration
 from tgi_bench.plan.load_trial import (
     ClosedLoop,
     Empirical,
@@ -27,6 +26,7 @@ from tgi_bench.plan.load_trial import (
     Uniform,
     Workload,
 )
+from tgi_bench.report.durations import counted, duration
 
 _HEADERS = ("Load", "Arrivals", "Prompt", "Output", "Measured", "Takes")
 

@@ -11,7 +11,6 @@ from tgi_bench.analysis.planned import KV_POOL, PlanEstimate, TrialEstimate, pla
 from tgi_bench.analysis.remaining import LoadTime, load_times
 from tgi_bench.cli.calibration_choice import chooser
 from tgi_bench.cli.console import standard_output
-from tgi_bench.cli.durations import counted, duration
 from tgi_bench.cli.experiment_file import Request, assumed_accelerator, idle_skip_notes
 from tgi_bench.cli.load_table import load_table
 from tgi_bench.cli.task_table import print_tasks
@@ -28,6 +27,7 @@ from tgi_bench.plan.plan import (
     SimulatedOptions,
     TransformersOptions,
 )
+from tgi_bench.report.durations import counted, duration
 
 GIB = 2**30
 _HEADERS = (

@@ -19,13 +19,13 @@ from rich.table import Table
 from rich.text import Text
 
 from tgi_bench.analysis.remaining import Remaining, most_stages
-from tgi_bench.cli.durations import duration
 from tgi_bench.drive.stage_ask import Progress, StageAsk
 from tgi_bench.errors import LaunchError
 from tgi_bench.inert import on_one_line
 from tgi_bench.observation import Outcome, Phase, ServerFacts, StepObservation, TrialEnd
 from tgi_bench.plan.load_trial import ClosedLoop, Find, OpenLoop
 from tgi_bench.plan.plan import BatchTrial, Deployment, LoadTrial, Plan
+from tgi_bench.report.durations import duration
 
 if TYPE_CHECKING:
     from tgi_bench.analysis.planned import TrialEstimate

@@ -10,10 +10,10 @@ from tgi_bench.analysis.load_run import Figure, LoadSummary, StageSummary
 from tgi_bench.analysis.run import Run, StepFigures, TrialSummary
 from tgi_bench.analysis.search import met
 from tgi_bench.analysis.task_run import TaskFigures, TaskSummary
-from tgi_bench.cli.durations import duration
 from tgi_bench.cli.folded_table import print_folded
 from tgi_bench.observation import Outcome, TrialEnd
 from tgi_bench.plan.load_trial import LoadTrial
+from tgi_bench.report.durations import duration
 from tgi_bench.report.load_goals import goals_line, met_word, missed_lines
 from tgi_bench.report.load_group import has_figures
 from tgi_bench.report.load_search import answer

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tgi_bench.cli.durations import counted
 from tgi_bench.cli.echo import echo
 from tgi_bench.cli.exit_codes import FAILED, INTERRUPTED, INVALID, MISSED
 from tgi_bench.cli.experiment_file import Request, idle_skip_notes
@@ -20,6 +19,7 @@ from tgi_bench.observation import Outcome
 from tgi_bench.plan.experiment import AnyExperiment, to_json
 from tgi_bench.plan.plan import AttachOptions, BatchTrial, LauncherKind, LoadTrial, Plan
 from tgi_bench.record.environment import Questions, asking
+from tgi_bench.report.durations import counted
 from tgi_bench.report.source import EXPERIMENT_FILE, OPTIONS, RESULTS
 
 if TYPE_CHECKING:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from tgi_bench.cli.durations import counted, duration
 from tgi_bench.observation import Outcome, TrialEnd
 from tgi_bench.plan.plan import Plan
 from tgi_bench.plan.task_trial import DirectModel, TaskTrial
+from tgi_bench.report.durations import counted, duration
 from tgi_bench.task_observation import DirectFacts, TaskRun
 
 _MARKS = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
-from tgi_bench.cli.durations import counted
 from tgi_bench.plan.plan import Plan
 from tgi_bench.plan.task_trial import Device, DirectModel, GenerateTask, SummarizeTask, TaskTrial
+from tgi_bench.report.durations import counted
 
 _HEADERS = ("Task", "Prompt", "New", "Batch", "Calls", "Runs")
 _GIB = 2**30

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tgi_bench.cli.durations import counted, duration
+from tgi_bench.report.durations import counted, duration
 
 
 @pytest.mark.parametrize(

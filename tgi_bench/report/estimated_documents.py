@@ -6,7 +6,7 @@ from tgi_bench.analysis.compared import Compared, Comparisons, Said
 from tgi_bench.analysis.run import Run
 from tgi_bench.report.estimated_answer import calibration_json
 from tgi_bench.report.estimated_measured import compared
-from tgi_bench.report.load_documents import Json
+from tgi_bench.report.json_text import Json
 from tgi_bench.report.table import Table, csv_text
 from tgi_bench.report.torchcap_layout import relative_error
 

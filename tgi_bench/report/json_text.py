@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping, Sequence
+
+from tgi_bench.observation import TrialEnd
+
+Json = str | int | float | bool | None | Sequence["Json"] | Mapping[str, "Json"]
 
 _NOT_ASCII = re.compile(r"[^\n -~]")
 
@@ -15,6 +20,13 @@ def json_text(document: object) -> str:
     """
     text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     return _NOT_ASCII.sub(lambda found: _shown(found[0]), text)
+
+
+def ended(end: TrialEnd | None) -> dict[str, Json]:
+    """How a trial ended; outcome null where it did not."""
+    if end is None:
+        return {"outcome": None, "reason": ""}
+    return {"outcome": end.outcome.value, "reason": end.reason}
 
 
 def _shown(character: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from tgi_bench.analysis.load_run import (
@@ -18,11 +17,10 @@ from tgi_bench.analysis.run import Run
 from tgi_bench.load_observation import ClientFacts, ClientFloor, StageConditions
 from tgi_bench.plan.load_trial import LoadTrial
 from tgi_bench.plan.load_trial_fields import arrivals_fields, arrivals_kind, workload_fields
+from tgi_bench.report.json_text import Json
 from tgi_bench.report.load_words import metrics, success
 from tgi_bench.report.table import Table, csv_text
 from tgi_bench.report.words import NOT_FINISHED, known_num_shard
-
-Json = str | int | float | bool | None | Sequence["Json"] | Mapping[str, "Json"]
 
 _FIGURES = ("mean", "p50", "p90", "p95", "p99", "p999")
 _RATES = ("requests_per_s", "output_tokens_per_s", "total_tokens_per_s", "goodput_per_s")

@@ -7,7 +7,7 @@ from tgi_bench.analysis.run import Run
 from tgi_bench.analysis.task_run import DirectRecord, TaskFigures, TaskSummary
 from tgi_bench.plan.task_trial import GenerateTask
 from tgi_bench.report import task_words
-from tgi_bench.report.load_documents import Json
+from tgi_bench.report.json_text import Json
 from tgi_bench.report.table import Table, csv_text
 from tgi_bench.report.words import NOT_FINISHED
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tgi_bench.analysis.telemetry import DeviceFigures, TelemetrySummary
-from tgi_bench.report.load_documents import Json
+from tgi_bench.report.json_text import Json
 
 
 def telemetry_json(seen: TelemetrySummary) -> Json:

@@ -43,6 +43,11 @@ def cell_word(end: TrialEnd | None) -> str:
     return NOT_FINISHED if end is None else _CELL_WORDS.get(end.outcome, UNDEFINED)
 
 
+def outcome_words(end: TrialEnd | None) -> str:
+    """ "ok", "out of memory", "not finished"."""
+    return NOT_FINISHED if end is None else end.outcome.value.replace("_", " ")
+
+
 def outcome_of(word: str) -> Outcome | None:
     """The outcome that a cell's word stands for, as far as the cell says it."""
     return next((outcome for outcome, known in _CELL_WORDS.items() if known == word), None)

@@ -1,0 +1,264 @@
+"""A figure declared once: its key and its title, its value, and the cells that are made of it.
+
+To add a figure is to add one `Column` to a tuple of the figures of its kind: `batch_figures`,
+`load_figures` or `task_figures`. It stands wherever it has a name: in JSON and CSV by its key, on
+pages by its title, on the screen by its short title there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Generic, TypeVar
+
+from tgi_bench.analysis.load_run import Figure
+from tgi_bench.analysis.run import DeploymentRecord, Run
+from tgi_bench.report.durations import duration
+from tgi_bench.report.json_text import Json
+from tgi_bench.report.table import Table, csv_text
+from tgi_bench.report.words import UNDEFINED, known_num_shard
+
+R = TypeVar("R", contravariant=True)
+P = TypeVar("P")
+
+Value = None | bool | int | float | str | Figure
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """How a value is written for people, and what its key ends with.
+
+    suffix: of the key. scale: how many of the value's own unit make one of that which is shown.
+    form: format of the number; below_one: instead, of less than one; after: what follows it.
+    screen: the number as the screen has it, where that is shorter.
+    none: of a value that is undefined; "": UNDEFINED on a page, an empty cell in CSV.
+    right: how its column is aligned. figure: False where it says what a row is of, which a row
+    without figures says too.
+    """
+
+    suffix: str = ""
+    scale: float = 1
+    form: str = ""
+    below_one: str = ""
+    after: str = ""
+    screen: Callable[[float], str] | None = None
+    none: str = ""
+    right: bool = True
+    figure: bool = True
+
+    def text(self, value: Value) -> str:
+        """ "12.30 ms [11.90, 12.80]": of a Figure with the ends of its interval, where known."""
+        match value:
+            case None:
+                return self.none or UNDEFINED
+            case str():
+                return value
+            case Figure(middle, float() | int() as low, float() | int() as high):
+                ends = (self._number(end, middle) for end in (low, high))
+                return f"{self.text(middle)} [{', '.join(ends)}]"
+            case Figure(middle):
+                return self.text(middle)
+        return f"{self._number(value, value)}{self.after}"
+
+    def short(self, value: Value) -> str:
+        """As the screen has it: no interval."""
+        number = value.value if isinstance(value, Figure) else value
+        if self.screen is None or number is None or isinstance(number, str):
+            return self.text(number)
+        return self.screen(number)
+
+    def _number(self, value: float, beside: float) -> str:
+        """With as many decimals as the value that it stands beside."""
+        small = self.below_one and abs(beside) < self.scale
+        shown = value if self.scale == 1 else value / self.scale
+        return f"{shown:{self.below_one if small else self.form}}"
+
+
+NAME = Unit(right=False, figure=False)
+ASKED = Unit(figure=False)
+PLAIN = Unit()
+COUNT = Unit(form=",", none="0")
+SHARE = Unit(form=".2%")
+MS = Unit("_ns", 1e6, ".2f", after=" ms", screen=lambda ns: duration(ns / 1e9))
+FINE_MS = replace(MS, below_one=".3f")
+RATE = Unit(form=".2f", screen=lambda rate: f"{rate:.1f}")
+TOKENS_PER_S = replace(RATE, suffix="_tokens_per_s", after=" tokens/s")
+GIB = Unit("_bytes", 2**30, ".2f", after=" GiB")
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Generic[R]):
+    """One figure of a row, or what a row is of, wherever it has a name.
+
+    key: in JSON and CSV, without its unit's suffix. value: in the unit of the key; None where it is
+    undefined. title: on pages. screen: title on the screen. csv: False where only JSON has it.
+    interval: the value is a Figure: {value, low, high} in JSON, three cells in CSV.
+    why: what stands on pages and on the screen in the place of an undefined value.
+    """
+
+    key: str
+    value: Callable[[R], Value]
+    title: str = ""
+    unit: Unit = PLAIN
+    screen: str = ""
+    csv: bool = True
+    interval: bool = False
+    why: Callable[[R], str] | None = None
+
+    def cell(self, row: R) -> str:
+        """On a page."""
+        return self._or_why(row, self.unit.text)
+
+    def short(self, row: R) -> str:
+        """On the screen."""
+        return self._or_why(row, self.unit.short)
+
+    def _or_why(self, row: R, text: Callable[[Value], str]) -> str:
+        value = self.value(row)
+        if value is None and self.why is not None and (why := self.why(row)):
+            return why
+        return text(value)
+
+    def plain(self, row: R) -> str:
+        """In CSV, without loss."""
+        match self.value(row):
+            case None:
+                return self.unit.none
+            case bool() as yes:
+                return str(yes).lower()
+            case str() as text:
+                return text
+            case value:
+                return repr(value)
+
+    def in_csv(self) -> tuple[Column[R], ...]:
+        """Itself; of a Figure one for its value and one for each end of its interval."""
+        if not self.interval:
+            return (self,)
+
+        def figure(row: R) -> Figure | None:
+            value = self.value(row)
+            return value if isinstance(value, Figure) else None
+
+        return tuple(replace(c, unit=self.unit) for c in of(figure, _OF_A_FIGURE, self.key))
+
+    @property
+    def name(self) -> str:
+        """In JSON and CSV: "p50_ns"."""
+        return f"{self.key}{self.unit.suffix}"
+
+
+def lifted(column: Column[P], part: Callable[[R], P | None], before: str = "") -> Column[R]:
+    """The column of a part of a row: undefined where the row has no such part.
+
+    before: begins its key.
+    """
+
+    def value(row: R) -> Value:
+        found = part(row)
+        return None if found is None else column.value(found)
+
+    return Column(
+        key=f"{before}{column.key}",
+        value=value,
+        title=column.title,
+        unit=column.unit,
+        screen=column.screen,
+        csv=column.csv,
+        interval=column.interval,
+    )
+
+
+def of(
+    part: Callable[[R], P | None], columns: Sequence[Column[P]], before: str = ""
+) -> tuple[Column[R], ...]:
+    """Each of them lifted."""
+    return tuple(lifted(column, part, before) for column in columns)
+
+
+_OF_A_FIGURE: tuple[Column[Figure], ...] = (
+    Column("", lambda figure: figure.value),
+    Column("_low", lambda figure: figure.low),
+    Column("_high", lambda figure: figure.high),
+)
+
+
+def fields(columns: Sequence[Column[R]], row: R) -> dict[str, Json]:
+    """The keys and values of a JSON object."""
+    return {column.name: _json(column.value(row)) for column in columns}
+
+
+def _json(value: Value) -> Json:
+    return asdict(value) if isinstance(value, Figure) else value
+
+
+@dataclass(frozen=True, slots=True)
+class Grid(Generic[R]):
+    """Columns over rows, as a table. word: stands in each figure's cell of a row without figures;
+    None for a row that has some."""
+
+    columns: Sequence[Column[R]]
+    rows: Sequence[R]
+    word: Callable[[R], str | None] = lambda _: None
+
+    def page(self) -> Table:
+        """The columns that have a title, for Markdown and reStructuredText."""
+        return self._table([(c.title, c) for c in self.columns if c.title], Column.cell)
+
+    def screen(self) -> Table:
+        """The columns that have a title there."""
+        return self._table([(c.screen, c) for c in self.columns if c.screen], Column.short)
+
+    def csv(self) -> str:
+        """The columns that have a key; an undefined figure is an empty cell."""
+        of_csv = [one for c in self.columns if c.key and c.csv for one in c.in_csv()]
+        return csv_text(self._table([(c.name, c) for c in of_csv], Column.plain))
+
+    def _table(
+        self, headed: Sequence[tuple[str, Column[R]]], cell: Callable[[Column[R], R], str]
+    ) -> Table:
+        rows = []
+        for row in self.rows:
+            word = self.word(row)
+            rows.append(
+                tuple(
+                    cell(c, row) if word is None or not c.unit.figure else word for _, c in headed
+                )
+            )
+        right = frozenset(i for i, (_, c) in enumerate(headed) if c.unit.right)
+        return Table(tuple(header for header, _ in headed), tuple(rows), right)
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRow:
+    """A row of a trial of a run. deployment_id: None in direct mode, which has no server."""
+
+    run: Run
+    trial_id: str
+    deployment_id: str | None
+
+    @property
+    def record(self) -> DeploymentRecord:
+        """Its server; KeyError where it has none."""
+        return self.run.record(self.deployment_id or "")
+
+
+RUN_ID: Column[TrialRow] = Column("run_id", lambda row: row.run.run_id, unit=NAME)
+ORIGIN: Column[TrialRow] = Column("origin", lambda row: row.run.origin.value, unit=NAME)
+TRIAL_ID: Column[TrialRow] = Column("trial_id", lambda row: row.trial_id, unit=NAME)
+NUM_SHARD: Column[TrialRow] = Column(
+    "num_shard", lambda row: known_num_shard(row.record), unit=NAME
+)
+QUANTIZE: Column[TrialRow] = Column(
+    "quantize", lambda row: row.record.deployment.quantize, unit=NAME
+)
+DEPLOYMENT: Column[TrialRow] = Column(
+    "", lambda row: row.deployment_id, unit=NAME, screen="Deployment"
+)
+VERDICT: Column[TrialRow] = Column(
+    "verdict",
+    lambda row: row.run.verdict.word_of(row.trial_id, row.deployment_id),
+    title="Verdict",
+    unit=NAME,
+    screen="Verdict",
+)

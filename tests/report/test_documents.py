@@ -11,7 +11,7 @@ import pytest
 
 from tests.report.example import published_run, several_settings, simulated_run
 from tgi_bench.analysis.run import Origin, Run
-from tgi_bench.report.documents import CSV_HEADERS, as_csv, documents
+from tgi_bench.report.documents import as_csv, documents
 from tgi_bench.report.json_document import as_json
 from tgi_bench.report.table import Table, csv_text, markdown
 from tgi_bench.report.words import short_reason
@@ -161,7 +161,6 @@ def test_larger_batch_sizes_than_the_best() -> None:
 def test_csv_has_a_row_for_each_trial_and_step() -> None:
     run = simulated_run()
     rows = list(csv.DictReader(io.StringIO(as_csv(run))))
-    assert tuple(rows[0]) == CSV_HEADERS
     assert len(rows) == len(run.trials) * 3
     assert {r["origin"] for r in rows} == {"simulated"}
     memory = [r for r in rows if r["outcome"] == "out_of_memory"]

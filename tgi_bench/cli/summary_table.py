@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from tgi_bench.analysis.load_run import Figure, LoadSummary, StageSummary
-from tgi_bench.analysis.run import Run, StepFigures, TrialSummary
+from tgi_bench.analysis.run import Run
 from tgi_bench.analysis.search import met
 from tgi_bench.analysis.task_run import TaskFigures, TaskSummary
 from tgi_bench.cli.folded_table import print_folded
 from tgi_bench.observation import Outcome, TrialEnd
 from tgi_bench.plan.load_trial import LoadTrial
+from tgi_bench.report.batch_figures import batches_on_screen
 from tgi_bench.report.durations import duration
 from tgi_bench.report.load_goals import goals_line, met_word, missed_lines
 from tgi_bench.report.load_group import has_figures
@@ -21,16 +22,6 @@ from tgi_bench.report.load_words import load_asked, load_planned, unmeasurable
 from tgi_bench.report.table import Table
 
 _LEFT = ("Deployment", "Outcome", "Load", "Model", "Task", "SLOs", "Verdict")
-_HEADERS = (
-    "Deployment",
-    "Sequence",
-    "Batch",
-    "Outcome",
-    "Prefill",
-    "Decode (token)",
-    "Tokens/s",
-    "Verdict",
-)
 _LOAD_HEADERS = (
     "Deployment",
     "Load",
@@ -63,7 +54,8 @@ def print_summary(console: Console, run: Run) -> None:
         tasks = [_task_cells(run, t, figures) for t in run.tasks for figures in t.figures]
         _print_table(console, _TASK_HEADERS, tasks, 3)
     elif run.trials or not run.loads:
-        _print_table(console, _HEADERS, [_cells(run, summary) for summary in run.trials], 3)
+        console.print()
+        print_folded(console, batches_on_screen(run), 3, named=True)
     if run.loads:
         stages = [row for load in run.loads for row in _stages(run, load)]
         _print_table(console, _LOAD_HEADERS, stages, 2)
@@ -107,24 +99,6 @@ def _print_table(
     print_folded(console, Table(tuple(headers), tuple(rows), right), keys, named=True)
 
 
-def _cells(run: Run, summary: TrialSummary) -> tuple[str, ...]:
-    trial, end = summary.trial, summary.end
-    outcome = _outcome(end)
-    shown = end is not None and end.outcome is Outcome.OK
-    total = summary.decode_total
-    rate = total.throughput if total is not None and shown else None
-    return (
-        trial.deployment_id,
-        str(trial.sequence_length),
-        str(trial.batch_size),
-        outcome,
-        _mean(summary.prefill if shown else None),
-        _mean(summary.decode_token if shown else None),
-        "-" if rate is None else f"{rate.mean:.1f}",
-        run.verdict.word_of(summary.trial_id, summary.deployment_id),
-    )
-
-
 def _task_cells(run: Run, task: TaskSummary, figures: TaskFigures) -> tuple[str, ...]:
     shown = figures.end is not None and figures.end.outcome is Outcome.OK
     found = (figures.run, figures.prefill, figures.decode_step)
@@ -138,10 +112,6 @@ def _task_cells(run: Run, task: TaskSummary, figures: TaskFigures) -> tuple[str,
         "-" if rate is None else f"{rate:.1f}",
         run.verdict.word_of(task.trial.trial_id, None),
     )
-
-
-def _mean(figures: StepFigures | None) -> str:
-    return "-" if figures is None else duration(figures.latency.mean / 1e9)
 
 
 def _stages(run: Run, load: LoadSummary) -> tuple[tuple[str, ...], ...]:

@@ -46,13 +46,9 @@ from dataclasses import asdict
 from tgi_bench.analysis.accelerator_of import published_row
 from tgi_bench.analysis.missed import goals
 from tgi_bench.analysis.rules import Verdict
-from tgi_bench.analysis.run import (
-    DeploymentRecord,
-    Run,
-    StepFigures,
-    TrialSummary,
-)
+from tgi_bench.analysis.run import DeploymentRecord, Run
 from tgi_bench.observation import PublishedEntry, ShardFacts
+from tgi_bench.report.batch_figures import trial_json
 from tgi_bench.report.estimated_documents import estimates_json
 from tgi_bench.report.json_text import Json, json_text
 from tgi_bench.report.load_documents import floor, load
@@ -82,8 +78,7 @@ def as_json(run: Run) -> str:
         "deployments": [_deployment(d) for d in run.deployments],
         "missed": [missed_goal(goal) for goal in goals(run.loads) if goal.met is False],
         "trials": [
-            {**_trial(t), "verdict": run.verdict.word_of(t.trial_id, t.deployment_id)}
-            for t in run.trials
+            trial_json(t, run.verdict.word_of(t.trial_id, t.deployment_id)) for t in run.trials
         ],
         "loads": [load(run.verdict, summary) for summary in run.loads],
         "floors": [floor(measured) for measured in run.floors],
@@ -178,49 +173,3 @@ def _deployment(record: DeploymentRecord) -> Json:
 
 def _shards(shards: ShardFacts) -> Json:
     return {"protocol": shards.protocol, "ranks": shards.ranks, **asdict(shards)}
-
-
-def _trial(summary: TrialSummary) -> dict[str, Json]:
-    trial, end = summary.trial, summary.end
-    return {
-        "trial_id": trial.trial_id,
-        "deployment_id": trial.deployment_id,
-        "batch_size": trial.batch_size,
-        "sequence_length": trial.sequence_length,
-        "decode_length": trial.decode_length,
-        "runs_asked": trial.runs,
-        "warmups": trial.warmups,
-        "runs_counted": summary.runs,
-        "outcome": None if end is None else end.outcome.value,
-        "reason": "" if end is None else end.reason,
-        "prefill": _figures(summary.prefill),
-        "decode_token": _figures(summary.decode_token),
-        "decode_total": _figures(summary.decode_total),
-        "client_share": summary.client_share,
-        "rank_spread": summary.rank_spread,
-        "first_run_excess": summary.first_run_excess,
-        "prompt_tokens": summary.prompt_tokens,
-    }
-
-
-def _figures(figures: StepFigures | None) -> Json:
-    if figures is None:
-        return None
-    latency, rates = figures.latency, figures.throughput
-    throughput: Json = None
-    if rates is not None:
-        throughput = {
-            "mean_tokens_per_s": rates.mean,
-            "lowest_tokens_per_s": rates.lowest,
-            "highest_tokens_per_s": rates.highest,
-        }
-    return {
-        "samples": latency.count,
-        "mean_ns": latency.mean,
-        "lowest_ns": latency.lowest,
-        "highest_ns": latency.highest,
-        "p50_ns": latency.p50,
-        "p90_ns": latency.p90,
-        "p99_ns": latency.p99,
-        "throughput": throughput,
-    }

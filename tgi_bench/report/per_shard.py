@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tgi_bench.analysis.run import (
-    DeploymentRecord,
-    Origin,
-    Run,
-    StepFigures,
-    TrialSummary,
-)
+from tgi_bench.analysis.run import DeploymentRecord, Origin, Run, TrialSummary
 from tgi_bench.analysis.scaling import Setting, has_figures, settings, usable
 from tgi_bench.observation import Outcome
 from tgi_bench.plan.engines import engine_spec
 from tgi_bench.plan.plan import BatchTrial, Engine
+from tgi_bench.report.batch_figures import (
+    BATCH_SIZE,
+    WHOLE,
+    BatchRow,
+    batch_row,
+    latency,
+    throughput,
+    trial_word,
+)
+from tgi_bench.report.column import NAME, VERDICT, Column, Grid
 from tgi_bench.report.estimated_section import section as estimated
 from tgi_bench.report.launcher import arguments, commands
 from tgi_bench.report.load_section import load_section
@@ -24,21 +28,19 @@ from tgi_bench.report.verdict import against, client_unfit, definitions, simulat
 from tgi_bench.report.words import (
     NOT_KNOWN,
     UNDEFINED,
-    cell_word,
     devices,
     known_engine,
     known_model,
-    milliseconds,
     model,
     origin_line,
     setting_heading,
     short_reason,
-    tokens_per_s,
 )
 
 LATENCY_HEADERS = ("Step", "Batch Size", "Average", "Lowest", "Highest", "p50", "p90", "p99")
 THROUGHPUT_HEADERS = LATENCY_HEADERS[:5]
 VERDICT_HEADERS = ("Batch Size", "Verdict", "Against it")
+"""As a published report has them: what is read as one."""
 
 
 def file_name(num_shard: int) -> str:
@@ -147,76 +149,22 @@ def _tables(run: Run, trials: Sequence[TrialSummary]) -> str:
         parts.append(f"## Sequence Length {length}\n")
         for chosen, group in groups.items():
             parts.append(f"### {setting_heading(chosen)}\n")
-            parts.append(markdown(_latency(group)))
-            parts.append(markdown(_throughput(group)))
+            parts.append(markdown(latency(run, group)))
+            parts.append(markdown(throughput(run, group)))
             parts.append(markdown(_verdicts(run, group)))
             parts.append(_notes(group))
     return "\n".join(part for part in parts if part)
 
 
-def _latency(group: Sequence[TrialSummary]) -> Table:
-    steps = (
-        ("Prefill", [t.prefill for t in group]),
-        ("Decode (token)", [t.decode_token for t in group]),
-        ("Decode (total)", [t.decode_total for t in group]),
-    )
-    rows = tuple(
-        (step, str(t.trial.batch_size), *_latency_cells(t, f))
-        for step, figures in steps
-        for t, f in zip(group, figures, strict=True)
-    )
-    return Table(LATENCY_HEADERS, rows, frozenset(range(1, len(LATENCY_HEADERS))))
-
-
-def _latency_cells(summary: TrialSummary, figures: StepFigures | None) -> tuple[str, ...]:
-    if not has_figures(summary):
-        return (_word(summary),) * 6
-    if figures is None:
-        return (UNDEFINED,) * 6
-    d = figures.latency
-    return tuple(map(milliseconds, (d.mean, d.lowest, d.highest, d.p50, d.p90, d.p99)))
-
-
-def _throughput(group: Sequence[TrialSummary]) -> Table:
-    steps = (
-        ("Prefill", [t.prefill for t in group]),
-        ("Decode", [t.decode_total for t in group]),
-    )
-    rows = tuple(
-        (step, str(t.trial.batch_size), *_throughput_cells(t, f))
-        for step, figures in steps
-        for t, f in zip(group, figures, strict=True)
-    )
-    return Table(THROUGHPUT_HEADERS, rows, frozenset(range(1, len(THROUGHPUT_HEADERS))))
-
-
-def _throughput_cells(summary: TrialSummary, figures: StepFigures | None) -> tuple[str, ...]:
-    if not has_figures(summary):
-        return (_word(summary),) * 3
-    if figures is None or figures.throughput is None:
-        return (UNDEFINED,) * 3
-    r = figures.throughput
-    return tuple(map(tokens_per_s, (r.mean, r.lowest, r.highest)))
-
-
 def _verdicts(run: Run, group: Sequence[TrialSummary]) -> Table:
     """Each trial's own: the tables above have the published report's columns and no others."""
-    rows = tuple(
-        (
-            str(t.trial.batch_size),
-            run.verdict.word_of(t.trial_id, t.deployment_id),
-            against(run, t.trial_id, t.deployment_id),
-        )
-        for t in group
+    columns: tuple[Column[BatchRow], ...] = (
+        BATCH_SIZE,
+        *WHOLE,
+        VERDICT,
+        Column("", lambda r: against(run, r.trial_id, r.deployment_id), "Against it", NAME),
     )
-    return Table(VERDICT_HEADERS, rows, frozenset({0}))
-
-
-def _word(summary: TrialSummary) -> str:
-    """The word of a trial without figures; one that ended OK without a whole run has "-"."""
-    if summary.end is not None and summary.end.outcome is Outcome.OK:
-        return UNDEFINED
-    return cell_word(summary.end)
+    return Grid(columns, [batch_row(run, summary) for summary in group]).page()
 
 
 def _notes(group: Sequence[TrialSummary]) -> str:
@@ -233,7 +181,7 @@ def _notes(group: Sequence[TrialSummary]) -> str:
 
 
 def _why(summary: TrialSummary) -> tuple[str, str]:
-    word = _word(summary)
+    word = trial_word(summary)
     if summary.end is None:
         runs = f"{summary.runs} run{'' if summary.runs == 1 else 's'}"
         return word, f"the sweep ended before this trial did; {runs} of it were recorded"

@@ -1,0 +1,218 @@
+"""The figures of batches, each declared once: for pages, the screen, CSV and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tgi_bench.analysis.distribution import Distribution
+from tgi_bench.analysis.run import Rates, Run, StepFigures, TrialSummary
+from tgi_bench.analysis.scaling import has_figures
+from tgi_bench.observation import Outcome
+from tgi_bench.report.column import (
+    ASKED,
+    COUNT,
+    DEPLOYMENT,
+    MS,
+    NAME,
+    NUM_SHARD,
+    ORIGIN,
+    QUANTIZE,
+    RUN_ID,
+    TOKENS_PER_S,
+    TRIAL_ID,
+    VERDICT,
+    Column,
+    Grid,
+    TrialRow,
+    fields,
+    of,
+)
+from tgi_bench.report.json_text import Json, ended
+from tgi_bench.report.table import Table
+from tgi_bench.report.words import UNDEFINED, cell_word, outcome_words
+
+MEAN: Column[Distribution] = Column("mean", lambda d: d.mean, "Average", MS)
+DISTRIBUTION: tuple[Column[Distribution], ...] = (
+    Column("samples", lambda d: d.count, unit=COUNT),
+    MEAN,
+    Column("lowest", lambda d: d.lowest, "Lowest", MS),
+    Column("highest", lambda d: d.highest, "Highest", MS),
+    Column("p50", lambda d: d.p50, "p50", MS),
+    Column("p90", lambda d: d.p90, "p90", MS),
+    Column("p99", lambda d: d.p99, "p99", MS),
+)
+MEAN_RATE: Column[Rates] = Column("mean", lambda r: r.mean, "Average", TOKENS_PER_S)
+RATES: tuple[Column[Rates], ...] = (
+    MEAN_RATE,
+    Column("lowest", lambda r: r.lowest, "Lowest", TOKENS_PER_S),
+    Column("highest", lambda r: r.highest, "Highest", TOKENS_PER_S),
+)
+OF_A_TRIAL: tuple[Column[TrialSummary], ...] = (
+    Column("client_share", lambda t: t.client_share, csv=False),
+    Column("rank_spread", lambda t: t.rank_spread, csv=False),
+    Column("first_run_excess", lambda t: t.first_run_excess, csv=False),
+    Column("prompt_tokens", lambda t: t.prompt_tokens, csv=False),
+)
+"""Of a trial as a whole, not of one of its steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRow(TrialRow):
+    """A trial, and one of its steps where a row is of a step."""
+
+    summary: TrialSummary
+    step: str = ""
+    figures: StepFigures | None = None
+
+    def latency(self) -> Distribution | None:
+        """Of the step."""
+        return None if self.figures is None else self.figures.latency
+
+    def rates(self) -> Rates | None:
+        """Of the step."""
+        return None if self.figures is None else self.figures.throughput
+
+    def whole(self) -> TrialSummary:
+        """The trial."""
+        return self.summary
+
+
+BATCH_SIZE: Column[BatchRow] = Column(
+    "batch_size", lambda row: row.summary.trial.batch_size, "Batch Size", ASKED, "Batch"
+)
+_STEP: Column[BatchRow] = Column("step", lambda row: row.step, "Step", NAME)
+_SEQUENCE: Column[BatchRow] = Column(
+    "sequence_length", lambda row: row.summary.trial.sequence_length, unit=ASKED, screen="Sequence"
+)
+_LATENCY: tuple[Column[BatchRow], ...] = of(BatchRow.latency, DISTRIBUTION)
+_RATES: tuple[Column[BatchRow], ...] = of(BatchRow.rates, RATES)
+WHOLE: tuple[Column[BatchRow], ...] = of(BatchRow.whole, OF_A_TRIAL)
+_SCREEN: tuple[Column[BatchRow], ...] = (
+    DEPLOYMENT,
+    _SEQUENCE,
+    BATCH_SIZE,
+    Column("", lambda row: outcome_words(row.summary.end), unit=NAME, screen="Outcome"),
+    Column("", lambda row: _mean(row.summary.prefill), unit=MS, screen="Prefill"),
+    Column("", lambda row: _mean(row.summary.decode_token), unit=MS, screen="Decode (token)"),
+    Column("", lambda row: _rate(row.summary.decode_total), unit=TOKENS_PER_S, screen="Tokens/s"),
+    *WHOLE,
+    VERDICT,
+)
+_CSV: tuple[Column[BatchRow], ...] = (
+    RUN_ID,
+    ORIGIN,
+    TRIAL_ID,
+    NUM_SHARD,
+    QUANTIZE,
+    _SEQUENCE,
+    Column("decode_length", lambda row: row.summary.trial.decode_length, unit=ASKED),
+    BATCH_SIZE,
+    _STEP,
+    Column("outcome", lambda row: outcome_words(row.summary.end).replace(" ", "_"), unit=NAME),
+    Column("runs", lambda row: row.summary.runs),
+    *_LATENCY,
+    *_RATES,
+    *WHOLE,
+    VERDICT,
+)
+
+
+def as_csv(run: Run) -> str:
+    """One row per batch trial and step; an undefined figure is an empty cell."""
+    rows = [
+        batch_row(run, t, step, figures)
+        for t in run.trials
+        for step, figures in (
+            ("prefill", t.prefill),
+            ("decode_token", t.decode_token),
+            ("decode_total", t.decode_total),
+        )
+    ]
+    return Grid(_CSV, rows).csv()
+
+
+def batches_on_screen(run: Run) -> Table:
+    """A row for each trial."""
+    return Grid(_SCREEN, [batch_row(run, t) for t in run.trials], _not_ok).screen()
+
+
+def latency(run: Run, group: Sequence[TrialSummary]) -> Table:
+    """In the published report's columns: a row for each step and trial."""
+    rows = [
+        *(batch_row(run, t, "Prefill", t.prefill) for t in group),
+        *(batch_row(run, t, "Decode (token)", t.decode_token) for t in group),
+        *(batch_row(run, t, "Decode (total)", t.decode_total) for t in group),
+    ]
+    return Grid((_STEP, BATCH_SIZE, *_LATENCY), rows, _without_figures).page()
+
+
+def throughput(run: Run, group: Sequence[TrialSummary]) -> Table:
+    """As latency; a single decode step has none."""
+    rows = [
+        *(batch_row(run, t, "Prefill", t.prefill) for t in group),
+        *(batch_row(run, t, "Decode", t.decode_total) for t in group),
+    ]
+    return Grid((_STEP, BATCH_SIZE, *_RATES), rows, _without_figures).page()
+
+
+def batch_row(
+    run: Run, summary: TrialSummary, step: str = "", figures: StepFigures | None = None
+) -> BatchRow:
+    """Of one step, or of the trial as a whole."""
+    return BatchRow(run, summary.trial_id, summary.deployment_id, summary, step, figures)
+
+
+def trial_word(summary: TrialSummary) -> str:
+    """Of a trial without figures; one that ended OK without a whole run has "-"."""
+    if summary.end is not None and summary.end.outcome is Outcome.OK:
+        return UNDEFINED
+    return cell_word(summary.end)
+
+
+def _without_figures(row: BatchRow) -> str | None:
+    return None if has_figures(row.summary) else trial_word(row.summary)
+
+
+def _not_ok(row: BatchRow) -> str | None:
+    end = row.summary.end
+    return None if end is not None and end.outcome is Outcome.OK else UNDEFINED
+
+
+def _mean(figures: StepFigures | None) -> float | None:
+    return None if figures is None else figures.latency.mean
+
+
+def _rate(figures: StepFigures | None) -> float | None:
+    return None if figures is None or figures.throughput is None else figures.throughput.mean
+
+
+def trial_json(summary: TrialSummary, verdict: str) -> Json:
+    """One batch trial of the JSON document. verdict: VALID or INVALID, its own."""
+    trial = summary.trial
+    return {
+        "trial_id": trial.trial_id,
+        "deployment_id": trial.deployment_id,
+        "batch_size": trial.batch_size,
+        "sequence_length": trial.sequence_length,
+        "decode_length": trial.decode_length,
+        "runs_asked": trial.runs,
+        "warmups": trial.warmups,
+        "runs_counted": summary.runs,
+        **ended(summary.end),
+        "prefill": _step_json(summary.prefill),
+        "decode_token": _step_json(summary.decode_token),
+        "decode_total": _step_json(summary.decode_total),
+        **fields(OF_A_TRIAL, summary),
+        "verdict": verdict,
+    }
+
+
+def _step_json(figures: StepFigures | None) -> Json:
+    if figures is None:
+        return None
+    rates = figures.throughput
+    return {
+        **fields(DISTRIBUTION, figures.latency),
+        "throughput": None if rates is None else fields(RATES, rates),
+    }

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 import pytest
 
 from tgi_bench.analysis.load_run import Figure
-from tgi_bench.report.column import (
+from tgi_bench.report.column import Column, Grid, fields, lifted, of
+from tgi_bench.report.table import markdown
+from tgi_bench.report.units import (
     ASKED,
     COUNT,
     FINE_MS,
@@ -19,15 +21,9 @@ from tgi_bench.report.column import (
     RATE,
     SHARE,
     TOKENS_PER_S,
-    Column,
-    Grid,
     Unit,
     Value,
-    fields,
-    lifted,
-    of,
 )
-from tgi_bench.report.table import markdown
 
 
 @pytest.mark.parametrize(

@@ -9,18 +9,12 @@ from tgi_bench.analysis.distribution import Distribution
 from tgi_bench.analysis.run import Rates, Run, StepFigures, TrialSummary
 from tgi_bench.analysis.scaling import has_figures
 from tgi_bench.observation import Outcome
+from tgi_bench.report import units
 from tgi_bench.report.column import (
-    ASKED,
-    COUNT,
     DEPLOYMENT,
-    MS,
-    NAME,
-    NUM_SHARD,
-    ORIGIN,
-    QUANTIZE,
-    RUN_ID,
-    TOKENS_PER_S,
-    TRIAL_ID,
+    OUTCOME,
+    PLACE,
+    SERVER,
     VERDICT,
     Column,
     Grid,
@@ -30,23 +24,22 @@ from tgi_bench.report.column import (
 )
 from tgi_bench.report.json_text import Json, ended
 from tgi_bench.report.table import Table
-from tgi_bench.report.words import UNDEFINED, cell_word, outcome_words
+from tgi_bench.report.words import UNDEFINED, cell_word
 
-MEAN: Column[Distribution] = Column("mean", lambda d: d.mean, "Average", MS)
+MEAN: Column[Distribution] = Column("mean", lambda d: d.mean, "Average", units.MS)
 DISTRIBUTION: tuple[Column[Distribution], ...] = (
-    Column("samples", lambda d: d.count, unit=COUNT),
+    Column("samples", lambda d: d.count, unit=units.COUNT),
     MEAN,
-    Column("lowest", lambda d: d.lowest, "Lowest", MS),
-    Column("highest", lambda d: d.highest, "Highest", MS),
-    Column("p50", lambda d: d.p50, "p50", MS),
-    Column("p90", lambda d: d.p90, "p90", MS),
-    Column("p99", lambda d: d.p99, "p99", MS),
+    Column("lowest", lambda d: d.lowest, "Lowest", units.MS),
+    Column("highest", lambda d: d.highest, "Highest", units.MS),
+    Column("p50", lambda d: d.p50, "p50", units.MS),
+    Column("p90", lambda d: d.p90, "p90", units.MS),
+    Column("p99", lambda d: d.p99, "p99", units.MS),
 )
-MEAN_RATE: Column[Rates] = Column("mean", lambda r: r.mean, "Average", TOKENS_PER_S)
 RATES: tuple[Column[Rates], ...] = (
-    MEAN_RATE,
-    Column("lowest", lambda r: r.lowest, "Lowest", TOKENS_PER_S),
-    Column("highest", lambda r: r.highest, "Highest", TOKENS_PER_S),
+    Column("mean", lambda r: r.mean, "Average", units.TOKENS_PER_S),
+    Column("lowest", lambda r: r.lowest, "Lowest", units.TOKENS_PER_S),
+    Column("highest", lambda r: r.highest, "Highest", units.TOKENS_PER_S),
 )
 OF_A_TRIAL: tuple[Column[TrialSummary], ...] = (
     Column("client_share", lambda t: t.client_share, csv=False),
@@ -79,11 +72,14 @@ class BatchRow(TrialRow):
 
 
 BATCH_SIZE: Column[BatchRow] = Column(
-    "batch_size", lambda row: row.summary.trial.batch_size, "Batch Size", ASKED, "Batch"
+    "batch_size", lambda row: row.summary.trial.batch_size, "Batch Size", units.ASKED, "Batch"
 )
-_STEP: Column[BatchRow] = Column("step", lambda row: row.step, "Step", NAME)
+_STEP: Column[BatchRow] = Column("step", lambda row: row.step, "Step", units.NAME)
 _SEQUENCE: Column[BatchRow] = Column(
-    "sequence_length", lambda row: row.summary.trial.sequence_length, unit=ASKED, screen="Sequence"
+    "sequence_length",
+    lambda row: row.summary.trial.sequence_length,
+    unit=units.ASKED,
+    screen="Sequence",
 )
 _LATENCY: tuple[Column[BatchRow], ...] = of(BatchRow.latency, DISTRIBUTION)
 _RATES: tuple[Column[BatchRow], ...] = of(BatchRow.rates, RATES)
@@ -92,24 +88,23 @@ _SCREEN: tuple[Column[BatchRow], ...] = (
     DEPLOYMENT,
     _SEQUENCE,
     BATCH_SIZE,
-    Column("", lambda row: outcome_words(row.summary.end), unit=NAME, screen="Outcome"),
-    Column("", lambda row: _mean(row.summary.prefill), unit=MS, screen="Prefill"),
-    Column("", lambda row: _mean(row.summary.decode_token), unit=MS, screen="Decode (token)"),
-    Column("", lambda row: _rate(row.summary.decode_total), unit=TOKENS_PER_S, screen="Tokens/s"),
+    OUTCOME,
+    Column("", lambda row: _mean(row.summary.prefill), unit=units.MS, screen="Prefill"),
+    Column("", lambda row: _mean(row.summary.decode_token), unit=units.MS, screen="Decode (token)"),
+    Column(
+        "", lambda row: _rate(row.summary.decode_total), unit=units.TOKENS_PER_S, screen="Tokens/s"
+    ),
     *WHOLE,
     VERDICT,
 )
 _CSV: tuple[Column[BatchRow], ...] = (
-    RUN_ID,
-    ORIGIN,
-    TRIAL_ID,
-    NUM_SHARD,
-    QUANTIZE,
+    *PLACE,
+    *SERVER,
     _SEQUENCE,
-    Column("decode_length", lambda row: row.summary.trial.decode_length, unit=ASKED),
+    Column("decode_length", lambda row: row.summary.trial.decode_length, unit=units.ASKED),
     BATCH_SIZE,
     _STEP,
-    Column("outcome", lambda row: outcome_words(row.summary.end).replace(" ", "_"), unit=NAME),
+    OUTCOME,
     Column("runs", lambda row: row.summary.runs),
     *_LATENCY,
     *_RATES,
@@ -134,7 +129,7 @@ def as_csv(run: Run) -> str:
 
 def batches_on_screen(run: Run) -> Table:
     """A row for each trial."""
-    return Grid(_SCREEN, [batch_row(run, t) for t in run.trials], _not_ok).screen()
+    return Grid(_SCREEN, [batch_row(run, t) for t in run.trials], _short_word).screen()
 
 
 def latency(run: Run, group: Sequence[TrialSummary]) -> Table:
@@ -144,7 +139,7 @@ def latency(run: Run, group: Sequence[TrialSummary]) -> Table:
         *(batch_row(run, t, "Decode (token)", t.decode_token) for t in group),
         *(batch_row(run, t, "Decode (total)", t.decode_total) for t in group),
     ]
-    return Grid((_STEP, BATCH_SIZE, *_LATENCY), rows, _without_figures).page()
+    return Grid((_STEP, BATCH_SIZE, *_LATENCY), rows, _word).page()
 
 
 def throughput(run: Run, group: Sequence[TrialSummary]) -> Table:
@@ -153,14 +148,15 @@ def throughput(run: Run, group: Sequence[TrialSummary]) -> Table:
         *(batch_row(run, t, "Prefill", t.prefill) for t in group),
         *(batch_row(run, t, "Decode", t.decode_total) for t in group),
     ]
-    return Grid((_STEP, BATCH_SIZE, *_RATES), rows, _without_figures).page()
+    return Grid((_STEP, BATCH_SIZE, *_RATES), rows, _word).page()
 
 
 def batch_row(
     run: Run, summary: TrialSummary, step: str = "", figures: StepFigures | None = None
 ) -> BatchRow:
     """Of one step, or of the trial as a whole."""
-    return BatchRow(run, summary.trial_id, summary.deployment_id, summary, step, figures)
+    place = (summary.trial_id, summary.deployment_id)
+    return BatchRow(run, *place, summary.end, summary, step, figures)
 
 
 def trial_word(summary: TrialSummary) -> str:
@@ -170,13 +166,12 @@ def trial_word(summary: TrialSummary) -> str:
     return cell_word(summary.end)
 
 
-def _without_figures(row: BatchRow) -> str | None:
+def _word(row: BatchRow) -> str | None:
     return None if has_figures(row.summary) else trial_word(row.summary)
 
 
-def _not_ok(row: BatchRow) -> str | None:
-    end = row.summary.end
-    return None if end is not None and end.outcome is Outcome.OK else UNDEFINED
+def _short_word(row: BatchRow) -> str | None:
+    return None if row.end is not None and row.end.outcome is Outcome.OK else UNDEFINED
 
 
 def _mean(figures: StepFigures | None) -> float | None:

@@ -13,77 +13,15 @@ from typing import Generic, TypeVar
 
 from tgi_bench.analysis.load_run import Figure
 from tgi_bench.analysis.run import DeploymentRecord, Run
-from tgi_bench.report.durations import duration
+from tgi_bench.observation import TrialEnd
+from tgi_bench.report import units
 from tgi_bench.report.json_text import Json
 from tgi_bench.report.table import Table, csv_text
-from tgi_bench.report.words import UNDEFINED, known_num_shard
+from tgi_bench.report.units import Unit, Value
+from tgi_bench.report.words import known_num_shard
 
 R = TypeVar("R", contravariant=True)
 P = TypeVar("P")
-
-Value = None | bool | int | float | str | Figure
-
-
-@dataclass(frozen=True, slots=True)
-class Unit:
-    """How a value is written for people, and what its key ends with.
-
-    suffix: of the key. scale: how many of the value's own unit make one of that which is shown.
-    form: format of the number; below_one: instead, of less than one; after: what follows it.
-    screen: the number as the screen has it, where that is shorter.
-    none: of a value that is undefined; "": UNDEFINED on a page, an empty cell in CSV.
-    right: how its column is aligned. figure: False where it says what a row is of, which a row
-    without figures says too.
-    """
-
-    suffix: str = ""
-    scale: float = 1
-    form: str = ""
-    below_one: str = ""
-    after: str = ""
-    screen: Callable[[float], str] | None = None
-    none: str = ""
-    right: bool = True
-    figure: bool = True
-
-    def text(self, value: Value) -> str:
-        """ "12.30 ms [11.90, 12.80]": of a Figure with the ends of its interval, where known."""
-        match value:
-            case None:
-                return self.none or UNDEFINED
-            case str():
-                return value
-            case Figure(middle, float() | int() as low, float() | int() as high):
-                ends = (self._number(end, middle) for end in (low, high))
-                return f"{self.text(middle)} [{', '.join(ends)}]"
-            case Figure(middle):
-                return self.text(middle)
-        return f"{self._number(value, value)}{self.after}"
-
-    def short(self, value: Value) -> str:
-        """As the screen has it: no interval."""
-        number = value.value if isinstance(value, Figure) else value
-        if self.screen is None or number is None or isinstance(number, str):
-            return self.text(number)
-        return self.screen(number)
-
-    def _number(self, value: float, beside: float) -> str:
-        """With as many decimals as the value that it stands beside."""
-        small = self.below_one and abs(beside) < self.scale
-        shown = value if self.scale == 1 else value / self.scale
-        return f"{shown:{self.below_one if small else self.form}}"
-
-
-NAME = Unit(right=False, figure=False)
-ASKED = Unit(figure=False)
-PLAIN = Unit()
-COUNT = Unit(form=",", none="0")
-SHARE = Unit(form=".2%")
-MS = Unit("_ns", 1e6, ".2f", after=" ms", screen=lambda ns: duration(ns / 1e9))
-FINE_MS = replace(MS, below_one=".3f")
-RATE = Unit(form=".2f", screen=lambda rate: f"{rate:.1f}")
-TOKENS_PER_S = replace(RATE, suffix="_tokens_per_s", after=" tokens/s")
-GIB = Unit("_bytes", 2**30, ".2f", after=" GiB")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +37,7 @@ class Column(Generic[R]):
     key: str
     value: Callable[[R], Value]
     title: str = ""
-    unit: Unit = PLAIN
+    unit: Unit = units.PLAIN
     screen: str = ""
     csv: bool = True
     interval: bool = False
@@ -231,11 +169,15 @@ class Grid(Generic[R]):
 
 @dataclass(frozen=True, slots=True)
 class TrialRow:
-    """A row of a trial of a run. deployment_id: None in direct mode, which has no server."""
+    """A row of a trial of a run, or of a part of one, that ended like this.
+
+    deployment_id: None in direct mode, which has no server. end: None where it is not finished.
+    """
 
     run: Run
     trial_id: str
     deployment_id: str | None
+    end: TrialEnd | None
 
     @property
     def record(self) -> DeploymentRecord:
@@ -243,22 +185,28 @@ class TrialRow:
         return self.run.record(self.deployment_id or "")
 
 
-RUN_ID: Column[TrialRow] = Column("run_id", lambda row: row.run.run_id, unit=NAME)
-ORIGIN: Column[TrialRow] = Column("origin", lambda row: row.run.origin.value, unit=NAME)
-TRIAL_ID: Column[TrialRow] = Column("trial_id", lambda row: row.trial_id, unit=NAME)
-NUM_SHARD: Column[TrialRow] = Column(
-    "num_shard", lambda row: known_num_shard(row.record), unit=NAME
+PLACE: tuple[Column[TrialRow], ...] = (
+    Column("run_id", lambda row: row.run.run_id, unit=units.NAME),
+    Column("origin", lambda row: row.run.origin.value, unit=units.NAME),
+    Column("trial_id", lambda row: row.trial_id, unit=units.NAME),
 )
-QUANTIZE: Column[TrialRow] = Column(
-    "quantize", lambda row: row.record.deployment.quantize, unit=NAME
+SERVER: tuple[Column[TrialRow], ...] = (
+    Column("num_shard", lambda row: known_num_shard(row.record), unit=units.ASKED),
+    Column("quantize", lambda row: row.record.deployment.quantize, unit=units.NAME),
 )
 DEPLOYMENT: Column[TrialRow] = Column(
-    "", lambda row: row.deployment_id, unit=NAME, screen="Deployment"
+    "", lambda row: row.deployment_id, unit=units.NAME, screen="Deployment"
+)
+OUTCOME: Column[TrialRow] = Column(
+    "outcome",
+    lambda row: "not_finished" if row.end is None else row.end.outcome.value,
+    unit=units.OUTCOME,
+    screen="Outcome",
 )
 VERDICT: Column[TrialRow] = Column(
     "verdict",
     lambda row: row.run.verdict.word_of(row.trial_id, row.deployment_id),
-    title="Verdict",
-    unit=NAME,
-    screen="Verdict",
+    "Verdict",
+    units.NAME,
+    "Verdict",
 )

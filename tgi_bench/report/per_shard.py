@@ -9,6 +9,7 @@ from tgi_bench.analysis.scaling import Setting, has_figures, settings, usable
 from tgi_bench.observation import Outcome
 from tgi_bench.plan.engines import engine_spec
 from tgi_bench.plan.plan import BatchTrial, Engine
+from tgi_bench.report import units
 from tgi_bench.report.batch_figures import (
     BATCH_SIZE,
     WHOLE,
@@ -18,7 +19,7 @@ from tgi_bench.report.batch_figures import (
     throughput,
     trial_word,
 )
-from tgi_bench.report.column import NAME, VERDICT, Column, Grid
+from tgi_bench.report.column import VERDICT, Column, Grid
 from tgi_bench.report.estimated_section import section as estimated
 from tgi_bench.report.launcher import arguments, commands
 from tgi_bench.report.load_section import load_section
@@ -162,7 +163,7 @@ def _verdicts(run: Run, group: Sequence[TrialSummary]) -> Table:
         BATCH_SIZE,
         *WHOLE,
         VERDICT,
-        Column("", lambda r: against(run, r.trial_id, r.deployment_id), "Against it", NAME),
+        Column("", lambda r: against(run, r.trial_id, r.deployment_id), "Against it", units.NAME),
     )
     return Grid(columns, [batch_row(run, summary) for summary in group]).page()
 

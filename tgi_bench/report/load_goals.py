@@ -7,7 +7,7 @@ from tgi_bench.analysis.run import Run
 from tgi_bench.plan.load_trial import Sought
 from tgi_bench.report import load_words as words
 from tgi_bench.report.json_text import Json
-from tgi_bench.report.load_documents import text, truth
+from tgi_bench.report.load_figures import text, truth
 from tgi_bench.report.table import Table, csv_text, markdown
 from tgi_bench.report.words import UNDEFINED, deployment_heading, num_shard
 

@@ -138,14 +138,10 @@ def test_json_has_a_figure_with_its_ends() -> None:
     assert fields(COLUMNS[1:3], ROWS[3]) == {"ttft_samples": None, "ttft_p50_ns": None}
 
 
-def test_why_a_value_is_undefined_stands_in_its_place() -> None:
-    column: Column[Row] = Column(
-        "met", lambda r: r.met, "Met", screen="Met", why=lambda r: "of " + r.name if r.part else ""
-    )
-    rows = (ROWS[2], ROWS[3])
-    assert Grid([column], rows).page().rows == (("of =c",), ("-",))
-    assert Grid([column], rows).screen().rows == (("of =c",), ("-",))
-    assert Grid([column], rows).csv() == 'met\n""\n""\n'
+def test_a_word_in_the_place_of_a_value() -> None:
+    column: Column[Row] = Column("", lambda r: r.met or "of " + r.name, "Met", screen="Met")
+    assert Grid([column], ROWS[1:2]).page().rows == (("of bb",),)
+    assert Grid([column], ROWS[1:2]).screen().rows == (("of bb",),)
 
 
 def test_a_lifted_column_is_the_same_but_for_its_key() -> None:

@@ -6,34 +6,18 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from tgi_bench.analysis.load_run import Figure, LoadSummary, StageSummary
 from tgi_bench.analysis.run import Run
-from tgi_bench.analysis.search import met
 from tgi_bench.analysis.task_run import TaskFigures, TaskSummary
 from tgi_bench.cli.folded_table import print_folded
 from tgi_bench.observation import Outcome, TrialEnd
-from tgi_bench.plan.load_trial import LoadTrial
 from tgi_bench.report.batch_figures import batches_on_screen
 from tgi_bench.report.durations import duration
-from tgi_bench.report.load_goals import goals_line, met_word, missed_lines
-from tgi_bench.report.load_group import has_figures
+from tgi_bench.report.load_figures import loads_on_screen
+from tgi_bench.report.load_goals import goals_line, missed_lines
 from tgi_bench.report.load_search import answer
-from tgi_bench.report.load_words import load_asked, load_planned, unmeasurable
 from tgi_bench.report.table import Table
 
 _LEFT = ("Deployment", "Outcome", "Load", "Model", "Task", "SLOs", "Verdict")
-_LOAD_HEADERS = (
-    "Deployment",
-    "Load",
-    "Outcome",
-    "Requests/s",
-    "Tokens/s",
-    "TTFT p50",
-    "TTFT p99",
-    "ITL p99",
-    "SLOs",
-    "Verdict",
-)
 _TASK_HEADERS = (
     "Model",
     "Task",
@@ -57,8 +41,8 @@ def print_summary(console: Console, run: Run) -> None:
         console.print()
         print_folded(console, batches_on_screen(run), 3, named=True)
     if run.loads:
-        stages = [row for load in run.loads for row in _stages(run, load)]
-        _print_table(console, _LOAD_HEADERS, stages, 2)
+        console.print()
+        print_folded(console, loads_on_screen(run), 2, named=True)
     for load in run.loads:
         if load.trial.find is not None:
             console.print()
@@ -114,48 +98,5 @@ def _task_cells(run: Run, task: TaskSummary, figures: TaskFigures) -> tuple[str,
     )
 
 
-def _stages(run: Run, load: LoadSummary) -> tuple[tuple[str, ...], ...]:
-    """A row for each stage; one without figures where there is none to show."""
-    place, outcome = load.trial.deployment_id, _outcome(load.end)
-    word = run.verdict.word_of(load.trial.trial_id, place)
-    if not has_figures(load):
-        return ((place, load_planned(load.trial), outcome, *["-"] * 6, word),)
-    return tuple((place, *_stage_cells(load, stage, outcome), word) for stage in load.stages)
-
-
-def _stage_cells(load: LoadSummary, stage: StageSummary, outcome: str) -> tuple[str, ...]:
-    ttft, itl = stage.ttft, stage.itl
-    if load.end is None and not load.cut_off(stage):
-        outcome = Outcome.OK.value  # a step of a search that goes on: the step itself is whole
-    return (
-        load_asked(load.trial, stage.stage),
-        outcome,
-        _rate(stage.requests_per_s),
-        _rate(stage.output_tokens_per_s),
-        _time(None if ttft is None else ttft.p50),
-        _time(None if ttft is None else ttft.p99),
-        unmeasurable("itl", stage) or _time(None if itl is None else itl.p99),
-        _slos(load.trial, stage),
-    )
-
-
-def _slos(trial: LoadTrial, stage: StageSummary) -> str:
-    """Of a step of a search whether it is one that the search goes up from."""
-    if not trial.slos:
-        return "-"
-    if trial.find is not None:
-        return "met" if met(trial, stage) else "missed"
-    found = [met for _, met in stage.slos_met]
-    return met_word(False if False in found else None if None in found else True)
-
-
 def _outcome(end: TrialEnd | None) -> str:
     return "not finished" if end is None else end.outcome.value.replace("_", " ")
-
-
-def _rate(figure: Figure | None) -> str:
-    return "-" if figure is None else f"{figure.value:.1f}"
-
-
-def _time(figure: Figure | None) -> str:
-    return "-" if figure is None else duration(figure.value / 1e9)

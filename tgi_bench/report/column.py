@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 from tgi_bench.analysis.load_run import Figure
 from tgi_bench.analysis.run import DeploymentRecord, Run
@@ -31,7 +31,6 @@ class Column(Generic[R]):
     key: in JSON and CSV, without its unit's suffix. value: in the unit of the key; None where it is
     undefined. title: on pages. screen: title on the screen. csv: False where only JSON has it.
     interval: the value is a Figure: {value, low, high} in JSON, three cells in CSV.
-    why: what stands on pages and on the screen in the place of an undefined value.
     """
 
     key: str
@@ -41,21 +40,14 @@ class Column(Generic[R]):
     screen: str = ""
     csv: bool = True
     interval: bool = False
-    why: Callable[[R], str] | None = None
 
     def cell(self, row: R) -> str:
         """On a page."""
-        return self._or_why(row, self.unit.text)
+        return self.unit.text(self.value(row))
 
     def short(self, row: R) -> str:
         """On the screen."""
-        return self._or_why(row, self.unit.short)
-
-    def _or_why(self, row: R, text: Callable[[Value], str]) -> str:
-        value = self.value(row)
-        if value is None and self.why is not None and (why := self.why(row)):
-            return why
-        return text(value)
+        return self.unit.short(self.value(row))
 
     def plain(self, row: R) -> str:
         """In CSV, without loss."""
@@ -96,15 +88,8 @@ def lifted(column: Column[P], part: Callable[[R], P | None], before: str = "") -
         found = part(row)
         return None if found is None else column.value(found)
 
-    return Column(
-        key=f"{before}{column.key}",
-        value=value,
-        title=column.title,
-        unit=column.unit,
-        screen=column.screen,
-        csv=column.csv,
-        interval=column.interval,
-    )
+    key = f"{before}{column.key}"
+    return replace(cast("Column[R]", column), key=key, value=value)
 
 
 def of(
@@ -123,7 +108,7 @@ _OF_A_FIGURE: tuple[Column[Figure], ...] = (
 
 def fields(columns: Sequence[Column[R]], row: R) -> dict[str, Json]:
     """The keys and values of a JSON object."""
-    return {column.name: _json(column.value(row)) for column in columns}
+    return {c.name: _json(c.value(row)) for c in columns if c.key}
 
 
 def _json(value: Value) -> Json:

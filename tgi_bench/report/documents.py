@@ -7,7 +7,7 @@ from tgi_bench.report.batch_figures import as_csv
 from tgi_bench.report.estimated_documents import estimates_csv
 from tgi_bench.report.index import index, shard_counts
 from tgi_bench.report.json_document import as_json
-from tgi_bench.report.load_figures import LOAD_CSV_HEADERS, loads_csv
+from tgi_bench.report.load_figures import loads_csv
 from tgi_bench.report.load_goals import slos_csv
 from tgi_bench.report.markdown_page import page
 from tgi_bench.report.per_shard import file_name, per_shard
@@ -16,7 +16,6 @@ from tgi_bench.report.task_documents import tasks_csv
 from tgi_bench.report.task_page import task_page
 
 __all__ = [
-    "LOAD_CSV_HEADERS",
     "as_csv",
     "as_json",
     "documents",

@@ -1,156 +1,214 @@
-"""Loads as JSON values and as CSV: every figure of every stage with its interval."""
+"""The figures of loads, each declared once: for pages, the screen, CSV and JSON."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 
-from tgi_bench.analysis.load_run import (
-    Figure,
-    Found,
-    LoadDistribution,
-    LoadSummary,
-    StageSummary,
-)
+from tgi_bench.analysis.load_run import Figure, Found, LoadDistribution, LoadSummary, StageSummary
 from tgi_bench.analysis.missed import all_met, goals_of
 from tgi_bench.analysis.rules import Verdict
 from tgi_bench.analysis.run import Run
-from tgi_bench.load_observation import ClientFacts, ClientFloor, StageConditions
+from tgi_bench.analysis.search import met
+from tgi_bench.load_observation import ClientFloor, LoadStage, StageConditions
+from tgi_bench.observation import Outcome
 from tgi_bench.plan.load_trial import LoadTrial
 from tgi_bench.plan.load_trial_fields import arrivals_fields, arrivals_kind, workload_fields
-from tgi_bench.report.json_text import Json
-from tgi_bench.report.load_words import metrics, success
-from tgi_bench.report.table import Table, csv_text
-from tgi_bench.report.words import NOT_FINISHED, known_num_shard
+from tgi_bench.report import load_words as words
+from tgi_bench.report import units
+from tgi_bench.report.column import (
+    DEPLOYMENT,
+    OUTCOME,
+    PLACE,
+    SERVER,
+    VERDICT,
+    Column,
+    Grid,
+    TrialRow,
+    fields,
+    of,
+)
+from tgi_bench.report.json_text import Json, ended
+from tgi_bench.report.load_group import has_figures
+from tgi_bench.report.table import Table
+from tgi_bench.report.units import Value
+from tgi_bench.report.words import UNDEFINED, outcome_words
 
-_FIGURES = ("mean", "p50", "p90", "p95", "p99", "p999")
-_RATES = ("requests_per_s", "output_tokens_per_s", "total_tokens_per_s", "goodput_per_s")
 
-LOAD_CSV_HEADERS = (
-    "run_id",
-    "origin",
-    "trial_id",
-    "num_shard",
-    "quantize",
-    "arrivals",
-    "outcome",
-    "stage",
-    "repeat",
-    "concurrency_asked",
-    "rate_asked_per_s",
-    "metric",
-    "samples",
-    "requests",
-    *(f"{name}{end}_ns" for name in _FIGURES for end in ("", "_low", "_high")),
-    "max_ns",
-    *(f"{name}{end}" for name in _RATES for end in ("", "_low", "_high")),
-    "concurrency",
-    "rate_per_s",
-    "success_share",
-    "late",
-    "dropped",
-    "scheduled_per_s",
-    "cut_off",
-    "unmeasurable_tokens_per_event",
-    "verdict",
-    "slos_met",
+def _time(
+    key: str, value: Callable[[LoadDistribution], Figure | None], title: str
+) -> Column[LoadDistribution]:
+    return Column(key, value, title, units.FINE_MS, interval=True)
+
+
+def _rate(
+    key: str, value: Callable[[StageSummary], Figure | None], title: str, screen: str = ""
+) -> Column[StageSummary]:
+    return Column(key, value, title, units.RATE, screen, interval=True)
+
+
+SAMPLES: Column[LoadDistribution] = Column("samples", lambda d: d.count, "Count", units.COUNT)
+MEAN = _time("mean", lambda d: d.mean, "Mean")
+P50 = _time("p50", lambda d: d.p50, "p50")
+P99 = _time("p99", lambda d: d.p99, "p99")
+PERCENTILES: tuple[Column[LoadDistribution], ...] = (
+    P50,
+    _time("p90", lambda d: d.p90, "p90"),
+    _time("p95", lambda d: d.p95, "p95"),
+    P99,
+    _time("p999", lambda d: d.p999, "p99.9"),
+    Column("max", lambda d: d.highest, "Max", units.FINE_MS),
+)
+DISTRIBUTION: tuple[Column[LoadDistribution], ...] = (
+    SAMPLES,
+    Column("requests", lambda d: d.requests, unit=units.COUNT),
+    MEAN,
+    *PERCENTILES,
+)
+GOODPUT = _rate("goodput_per_s", lambda s: s.goodput_per_s, "Goodput (1/s)")
+"""On pages only of loads with SLOs."""
+RATES: tuple[Column[StageSummary], ...] = (
+    _rate("requests_per_s", lambda s: s.requests_per_s, "Requests/s", "Requests/s"),
+    _rate("output_tokens_per_s", lambda s: s.output_tokens_per_s, "Output tokens/s", "Tokens/s"),
+    _rate("total_tokens_per_s", lambda s: s.total_tokens_per_s, "Total tokens/s"),
+    GOODPUT,
+)
+SENT: tuple[Column[StageSummary], ...] = (
+    Column("concurrency", lambda s: s.concurrency, "In flight", units.RATE),
+    Column("rate_per_s", lambda s: s.rate_per_s, "Delivered (1/s)", units.RATE),
+)
+_SCHEDULED: Column[StageSummary] = Column("scheduled_per_s", lambda s: s.scheduled_per_s)
+SUCCESS: Column[StageSummary] = Column("success_share", words.success, "Success", units.SHARE)
+LATE: Column[StageSummary] = Column("late", lambda s: s.late, "Late", units.COUNT)
+DROPPED: Column[StageSummary] = Column("dropped", lambda s: s.dropped, "Dropped", units.COUNT)
+STAGE: Column[LoadStage] = Column("stage", lambda s: s.index)
+_REPEAT: Column[LoadStage] = Column("repeat", lambda s: s.repeat)
+VALUE: tuple[Column[LoadStage], ...] = (
+    Column("concurrency_asked", lambda s: s.concurrency),
+    Column("rate_asked_per_s", lambda s: s.rate_per_s),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _LoadRow(TrialRow):
+    """A stage of a load, None of one without a stage; and a metric, where a row is of one."""
+
+    load: LoadSummary
+    summary: StageSummary | None
+    metric: str = ""
+    found: LoadDistribution | None = None
+
+    def stage(self) -> StageSummary | None:
+        return self.summary
+
+    def asked(self) -> LoadStage | None:
+        return None if self.summary is None else self.summary.stage
+
+    def distribution(self) -> LoadDistribution | None:
+        return self.found
+
+
+_RATES: tuple[Column[_LoadRow], ...] = of(_LoadRow.stage, RATES)
+_CSV: tuple[Column[_LoadRow], ...] = (
+    *PLACE,
+    *SERVER,
+    Column("arrivals", lambda row: arrivals_kind(row.load.trial.arrivals), unit=units.NAME),
+    OUTCOME,
+    *of(_LoadRow.asked, (STAGE, _REPEAT, *VALUE)),
+    Column("metric", lambda row: row.metric),
+    *of(_LoadRow.distribution, DISTRIBUTION),
+    *_RATES,
+    *of(_LoadRow.stage, (*SENT, SUCCESS, LATE, DROPPED, _SCHEDULED)),
+    Column("cut_off", lambda row: row.load.cut_off(row.summary) if row.summary else None),
+    Column(
+        "unmeasurable_tokens_per_event",
+        lambda row: row.summary.unmeasurable.get(row.metric) if row.summary else None,
+    ),
+    VERDICT,
+    Column("slos_met", lambda row: all_met(goals_of(row.load)), unit=units.NAME),
+)
+_SHORT: tuple[Column[StageSummary], ...] = (
+    Column("", lambda s: s.ttft.p50 if s.ttft else None, unit=units.MS, screen="TTFT p50"),
+    Column("", lambda s: s.ttft.p99 if s.ttft else None, unit=units.MS, screen="TTFT p99"),
+    Column("", lambda s: _itl_p99(s), unit=units.MS, screen="ITL p99"),
+)
+_SCREEN: tuple[Column[_LoadRow], ...] = (
+    DEPLOYMENT,
+    Column("", lambda row: _asked_in_words(row), unit=units.NAME, screen="Load"),
+    Column("", lambda row: _outcome(row), unit=units.NAME, screen="Outcome"),
+    *_RATES,
+    *of(_LoadRow.stage, _SHORT),
+    Column("", lambda row: _slos(row), unit=units.WORD, screen="SLOs"),
+    VERDICT,
 )
 
 
 def loads_csv(run: Run) -> str:
     """One row per trial, stage and metric; a load without a stage has one row without figures."""
-    return csv_text(
-        Table(LOAD_CSV_HEADERS, tuple(r for load in run.loads for r in _rows(run, load)))
-    )
+    rows = [
+        replace(row, metric=metric, found=found)
+        for load in run.loads
+        for row in _rows(run, load, bool(load.stages))
+        for metric, found in (words.metrics(row.summary) if row.summary else (("", None),))
+    ]
+    return Grid(_CSV, rows, lambda row: "" if row.summary is None else None).csv()
 
 
-def _rows(run: Run, load: LoadSummary) -> tuple[tuple[str, ...], ...]:
+def loads_on_screen(run: Run) -> Table:
+    """A row for each stage; one without figures where there is none to show."""
+    rows = [row for load in run.loads for row in _rows(run, load, has_figures(load))]
+    return Grid(_SCREEN, rows, lambda row: UNDEFINED if row.summary is None else None).screen()
+
+
+def _rows(run: Run, load: LoadSummary, shown: bool) -> list[_LoadRow]:
     trial = load.trial
-    record = run.record(trial.deployment_id)
-    shared = (
-        run.run_id,
-        run.origin.value,
-        trial.trial_id,
-        text(known_num_shard(record)),
-        record.deployment.quantize or "",
-        arrivals_kind(trial.arrivals),
-        NOT_FINISHED.replace(" ", "_") if load.end is None else load.end.outcome.value,
-    )
-    ends = (
-        run.verdict.word_of(trial.trial_id, trial.deployment_id),
-        truth(all_met(goals_of(load))),
-    )
-    if not load.stages:
-        blank = [""] * (len(LOAD_CSV_HEADERS) - len(shared) - len(ends))
-        return ((*shared, *blank, *ends),)
-    return tuple(
-        (
-            *shared,
-            str(summary.stage.index),
-            str(summary.stage.repeat),
-            text(summary.stage.concurrency),
-            text(summary.stage.rate_per_s),
-            metric,
-            *_distribution_cells(found),
-            *_throughput_cells(summary),
-            load.cut_off(summary),
-            text(summary.unmeasurable.get(metric)),
-            *ends,
-        )
-        for summary in load.stages
-        for metric, found in metrics(summary)
-    )
+    return [
+        _LoadRow(run, trial.trial_id, trial.deployment_id, load.end, load, stage)
+        for stage in (load.stages if shown else (None,))
+    ]
 
 
-def _distribution_cells(found: LoadDistribution | None) -> tuple[str, ...]:
-    if found is None:
-        return ("0", "0", *[""] * (3 * len(_FIGURES) + 1))
-    figures = (found.mean, found.p50, found.p90, found.p95, found.p99, found.p999)
-    cells = (cell for figure in figures for cell in _figure_cells(figure))
-    return (str(found.count), str(found.requests), *cells, text(found.highest))
+def _asked_in_words(row: _LoadRow) -> str:
+    trial, stage = row.load.trial, row.asked()
+    return words.load_planned(trial) if stage is None else words.load_asked(trial, stage)
 
 
-def _throughput_cells(summary: StageSummary) -> tuple[str, ...]:
-    rates = (
-        summary.requests_per_s,
-        summary.output_tokens_per_s,
-        summary.total_tokens_per_s,
-        summary.goodput_per_s,
-    )
-    return (
-        *(cell for figure in rates for cell in _figure_cells(figure)),
-        text(summary.concurrency),
-        text(summary.rate_per_s),
-        text(success(summary)),
-        str(summary.late),
-        str(summary.dropped),
-        text(summary.scheduled_per_s),
-    )
+def _outcome(row: _LoadRow) -> str:
+    """A step of a search that goes on is whole itself."""
+    if row.end is None and row.summary is not None and not row.load.cut_off(row.summary):
+        return Outcome.OK.value
+    return outcome_words(row.end)
 
 
-def _figure_cells(figure: Figure | None) -> tuple[str, str, str]:
-    if figure is None:
-        return "", "", ""
-    return text(figure.value), text(figure.low), text(figure.high)
+def _itl_p99(stage: StageSummary) -> Value:
+    if stage.itl is None:
+        return words.unmeasurable("itl", stage) or None
+    return stage.itl.p99
 
 
-def truth(met: bool | None) -> str:
-    """ "true" or "false"; empty where it is not known."""
-    return "" if met is None else str(met).lower()
+def _slos(row: _LoadRow) -> str | None:
+    """Of a step of a search whether it is one that the search goes up from."""
+    trial, stage = row.load.trial, row.summary
+    if stage is None or not trial.slos:
+        return None
+    if trial.find is not None:
+        return met_word(met(trial, stage))
+    found = [met for _, met in stage.slos_met]
+    return met_word(False if False in found else None if None in found else True)
 
 
-def text(value: float | None) -> str:
-    """An undefined figure is an empty cell."""
-    return "" if value is None else repr(value)
+def met_word(met: bool | None) -> str:
+    """ "met", "missed" or "not known"."""
+    return {True: "met", False: "missed", None: "not known"}[met]
 
 
 def load(verdict: Verdict, summary: LoadSummary) -> Json:
     """One load trial: what was asked, every stage, what its search found, its own verdict."""
-    end, trial = summary.end, summary.trial
+    trial = summary.trial
     return {
         "trial_id": trial.trial_id,
         "deployment_id": trial.deployment_id,
-        "outcome": None if end is None else end.outcome.value,
-        "reason": "" if end is None else end.reason,
+        **ended(summary.end),
         "verdict": verdict.word_of(trial.trial_id, trial.deployment_id),
         "slos_met": all_met(goals_of(summary)),
         "asked": _asked(trial),
@@ -200,10 +258,7 @@ def _search(found: Found | None) -> Json:
 def _stage(trial: LoadTrial, summary: StageSummary) -> dict[str, Json]:
     stage, window = summary.stage, summary.window
     return {
-        "stage": stage.index,
-        "concurrency_asked": stage.concurrency,
-        "rate_asked_per_s": stage.rate_per_s,
-        "repeat": stage.repeat,
+        **fields((STAGE, *VALUE, _REPEAT), stage),
         "dialect": stage.dialect,
         "details": dict(stage.details),
         "conditions": _conditions(stage.conditions),
@@ -218,12 +273,15 @@ def _stage(trial: LoadTrial, summary: StageSummary) -> dict[str, Json]:
         "by_part": dict(summary.by_part),
         "outcomes": {outcome.value: count for outcome, count in summary.outcomes},
         "reasons": [{"reason": text, "requests": count} for text, count in summary.reasons],
-        "success_share": success(summary),
-        "latency": {metric: _distribution(found) for metric, found in metrics(summary)},
-        "throughput": _throughput(summary),
-        "late": summary.late,
+        **fields((SUCCESS,), summary),
+        "latency": {
+            metric: None if found is None else fields(DISTRIBUTION, found)
+            for metric, found in words.metrics(summary)
+        },
+        "throughput": fields((*RATES, *SENT, _SCHEDULED), summary),
+        **fields((LATE,), summary),
         "lag_moves": None if summary.lag_moves is None else asdict(summary.lag_moves),
-        "dropped": summary.dropped,
+        **fields((DROPPED,), summary),
         "events": summary.events,
         "shared_reads": summary.shared_reads,
         "lengths": asdict(summary.lengths),
@@ -238,7 +296,7 @@ def _stage(trial: LoadTrial, summary: StageSummary) -> dict[str, Json]:
             {"metric": slo.metric, "limit": slo.limit, "found": value, "met": met}
             for slo, (value, met) in zip(trial.slos, summary.slos_met, strict=True)
         ],
-        "client": _client(summary.client),
+        "client": asdict(summary.client),
     }
 
 
@@ -248,64 +306,15 @@ def _conditions(seen: StageConditions) -> Json:
         **asdict(seen),
         "answered_by": dict(seen.answered_by),
         "fingerprints": dict(seen.fingerprints),
-        "own_names": list(seen.own_names),
         "versions": [{"where": where, "version": text} for where, text in seen.versions],
     }
 
 
-def _throughput(summary: StageSummary) -> Json:
-    return {
-        "requests_per_s": _figure(summary.requests_per_s),
-        "output_tokens_per_s": _figure(summary.output_tokens_per_s),
-        "total_tokens_per_s": _figure(summary.total_tokens_per_s),
-        "goodput_per_s": _figure(summary.goodput_per_s),
-        "concurrency": summary.concurrency,
-        "rate_per_s": summary.rate_per_s,
-        "scheduled_per_s": summary.scheduled_per_s,
-    }
-
-
-def _distribution(found: LoadDistribution | None) -> Json:
-    if found is None:
-        return None
-    return {
-        "samples": found.count,
-        "requests": found.requests,
-        "mean_ns": _figure(found.mean),
-        "p50_ns": _figure(found.p50),
-        "p90_ns": _figure(found.p90),
-        "p95_ns": _figure(found.p95),
-        "p99_ns": _figure(found.p99),
-        "p999_ns": _figure(found.p999),
-        "max_ns": found.highest,
-    }
-
-
-def _figure(figure: Figure | None) -> Json:
-    """A value with the ends of its 95 % interval, in the unit of its key."""
-    if figure is None:
-        return None
-    return {"value": figure.value, "low": figure.low, "high": figure.high}
-
-
-def _client(client: ClientFacts) -> Json:
-    return {**asdict(client), "worker_cpu_ns": list(client.worker_cpu_ns)}
-
-
 def floor(floor: ClientFloor) -> Json:
     """The client's own error at one number of streams; percentiles are p50, p90, p99."""
-
-    def three(values: tuple[float, float, float] | None) -> Json:
-        return None if values is None else dict(zip(("p50", "p90", "p99"), values, strict=True))
-
     return {
-        "streams": floor.streams,
-        "interval_ns": floor.interval_ns,
-        "events": floor.events,
-        "events_per_s": floor.events_per_s,
-        "cpu_ns_per_event": floor.cpu_ns_per_event,
-        "ttft_error_ns": three(floor.ttft_error_ns),
-        "itl_error_ns": three(floor.itl_error_ns),
-        "start_lateness_ns": three(floor.start_lateness_ns),
-        "kernel_stamps": floor.kernel_stamps,
+        name: dict(zip(("p50", "p90", "p99"), value, strict=True))
+        if isinstance(value, tuple)
+        else value
+        for name, value in asdict(floor).items()
     }

@@ -2,43 +2,34 @@
 
 from __future__ import annotations
 
-from tgi_bench.analysis.missed import Goal, goals
+from dataclasses import dataclass
+
+from tgi_bench.analysis.missed import Goal, goals, goals_of
 from tgi_bench.analysis.run import Run
 from tgi_bench.plan.load_trial import Sought
 from tgi_bench.report import load_words as words
+from tgi_bench.report import units
+from tgi_bench.report.column import PLACE, VERDICT, Column, Grid, TrialRow, fields, of
 from tgi_bench.report.json_text import Json
-from tgi_bench.report.load_figures import text, truth
-from tgi_bench.report.table import Table, csv_text, markdown
+from tgi_bench.report.load_figures import STAGE, VALUE, met_word
+from tgi_bench.report.table import markdown
 from tgi_bench.report.words import UNDEFINED, deployment_heading, num_shard
 
-_HEADERS = ("num_shard", "Setting", "Load", "Asked", "Found", "Met", "Verdict")
-_MET = {True: "met", False: "missed", None: "not known"}
 
+@dataclass(frozen=True, slots=True)
+class _GoalRow(TrialRow):
+    """One thing that a load had to meet."""
 
-def met_word(met: bool | None) -> str:
-    """ "met", "missed" or "not known"."""
-    return _MET[met]
+    goal: Goal
+
+    def asked(self) -> Goal:
+        return self.goal
 
 
 def goals_section(run: Run) -> str:
     """A row for each SLO of each load, and for each search; empty where nothing was asked."""
-    rows = tuple(
-        (
-            num_shard(record),
-            deployment_heading(record.deployment),
-            _load(goal),
-            _asked(goal),
-            _found(goal),
-            met_word(goal.met),
-            run.verdict.word_of(trial.trial_id, trial.deployment_id),
-        )
-        for goal in goals(run.loads)
-        for trial in (goal.load.trial,)
-        for record in (run.record(trial.deployment_id),)
-    )
-    if not rows:
-        return ""
-    return f"# What was to be met\n\n{markdown(Table(_HEADERS, rows, frozenset({0, 4})))}"
+    rows = _rows(run)
+    return f"# What was to be met\n\n{markdown(Grid(_PAGE, rows).page())}" if rows else ""
 
 
 def goals_line(run: Run) -> str:
@@ -80,18 +71,28 @@ def _found(goal: Goal) -> str:
     return words.plain(goal.found) if goal.slo is None else words.slo_value(goal.slo, goal.found)
 
 
-SLO_CSV_HEADERS = (
-    "run_id",
-    "origin",
-    "trial_id",
-    "stage",
-    "concurrency_asked",
-    "rate_asked_per_s",
-    "metric",
-    "limit",
-    "found",
-    "met",
-    "verdict",
+_STAGE: tuple[Column[Goal], ...] = of(
+    lambda goal: None if goal.stage is None else goal.stage.stage, (STAGE, *VALUE)
+)
+_FOUND: tuple[Column[Goal], ...] = (
+    Column("metric", lambda goal: None if goal.slo is None else goal.slo.metric),
+    Column("limit", lambda goal: None if goal.slo is None else goal.slo.limit),
+    Column("found", lambda goal: goal.found),
+)
+_CSV: tuple[Column[_GoalRow], ...] = (
+    *PLACE,
+    *of(_GoalRow.asked, (*_STAGE, *_FOUND)),
+    Column("met", lambda row: row.goal.met),
+    VERDICT,
+)
+_PAGE: tuple[Column[_GoalRow], ...] = (
+    Column("", lambda row: num_shard(row.record), "num_shard"),
+    Column("", lambda row: deployment_heading(row.record.deployment), "Setting", units.NAME),
+    Column("", lambda row: _load(row.goal), "Load", units.NAME),
+    Column("", lambda row: _asked(row.goal), "Asked", units.NAME),
+    Column("", lambda row: _found(row.goal), "Found"),
+    Column("", lambda row: met_word(row.goal.met), "Met", units.WORD),
+    VERDICT,
 )
 
 
@@ -101,33 +102,18 @@ def slos_csv(run: Run) -> str:
     A search has one row of its answer, without a metric: found is the highest value that met
     every SLO. Empty where nothing was asked.
     """
-    rows = tuple(_slo_row(run, goal) for goal in goals(run.loads))
-    return csv_text(Table(SLO_CSV_HEADERS, rows)) if rows else ""
+    rows = _rows(run)
+    return Grid(_CSV, rows).csv() if rows else ""
 
 
-def _slo_row(run: Run, goal: Goal) -> tuple[str, ...]:
-    trial, stage = goal.load.trial, None if goal.stage is None else goal.stage.stage
-    return (
-        run.run_id,
-        run.origin.value,
-        trial.trial_id,
-        "" if stage is None else str(stage.index),
-        "" if stage is None else text(stage.concurrency),
-        "" if stage is None else text(stage.rate_per_s),
-        "" if goal.slo is None else goal.slo.metric,
-        "" if goal.slo is None else text(goal.slo.limit),
-        text(goal.found),
-        truth(goal.met),
-        run.verdict.word_of(trial.trial_id, trial.deployment_id),
-    )
+def _rows(run: Run) -> list[_GoalRow]:
+    return [
+        _GoalRow(run, load.trial.trial_id, load.trial.deployment_id, load.end, goal)
+        for load in run.loads
+        for goal in goals_of(load)
+    ]
 
 
 def missed_goal(goal: Goal) -> Json:
     """One that was missed, for the JSON document."""
-    return {
-        "trial_id": goal.load.trial.trial_id,
-        "stage": None if goal.stage is None else goal.stage.stage.index,
-        "metric": None if goal.slo is None else goal.slo.metric,
-        "limit": None if goal.slo is None else goal.slo.limit,
-        "found": goal.found,
-    }
+    return {"trial_id": goal.load.trial.trial_id, **fields((_STAGE[0], *_FOUND), goal)}

@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from tgi_bench.analysis.host_checks import others_text
 from tgi_bench.analysis.load_metrics import split_metric
-from tgi_bench.analysis.load_run import LoadDistribution, StageSummary
+from tgi_bench.analysis.load_run import Figure, LoadDistribution, StageSummary
 from tgi_bench.analysis.rules import Verdict
-from tgi_bench.load_observation import ClientFacts, LoadPart, ServerHost
-from tgi_bench.plan.load_trial import SUCCESS, ClosedLoop, LoadTrial, Slo
+from tgi_bench.load_observation import LoadPart
+from tgi_bench.plan.load_trial import METRICS, SUCCESS, ClosedLoop, LoadTrial, Slo
+from tgi_bench.report import load_figures as figures
 from tgi_bench.report import load_words as words
+from tgi_bench.report import units
+from tgi_bench.report.column import Column, Grid, lifted, of
 from tgi_bench.report.load_group import Row, missing
 from tgi_bench.report.table import Table
+from tgi_bench.report.units import Value
 from tgi_bench.report.words import UNDEFINED
 
-Cells = tuple[str, ...]
 
-LATENCY_HEADERS = ("Count", "Mean", "p50", "p90", "p95", "p99", "p99.9", "Max")
+@dataclass(frozen=True, slots=True)
+class _Metric:
+    """One metric of one stage. found: without the intervals that are not shown."""
+
+    name: str
+    asked: str
+    stage: StageSummary
+    found: LoadDistribution | None
+
+    def distribution(self) -> LoadDistribution | None:
+        return self.found
 
 
 def latency(trial: LoadTrial, rows: Sequence[Row]) -> Table:
@@ -25,26 +39,28 @@ def latency(trial: LoadTrial, rows: Sequence[Row]) -> Table:
 
     With intervals: mean, p50, p99, and whatever statistic an SLO or `until` decides by.
     """
-    stages = [(row.asked, row.stage) for row in rows if row.stage is not None]
-    by_metric: dict[str, list[tuple[str, LoadDistribution | None, str]]] = {}
-    for asked, stage in stages:
-        for metric, found in words.metrics(stage):
-            why = words.unmeasurable(metric, stage) or UNDEFINED
-            by_metric.setdefault(metric, []).append((asked, found, why))
     deciding = _deciding(trial)
-    return _aligned(
-        ("Metric", words.value_header(trial), *LATENCY_HEADERS),
-        tuple(
-            (
-                words.METRIC_NAMES[metric],
-                asked,
-                *_distribution(found, why, deciding.get(metric, ())),
-            )
-            for metric, values in by_metric.items()
-            for asked, found, why in values
-        ),
-        left=1,
+    found = [
+        _Metric(metric, row.asked, row.stage, _shown(dict(words.metrics(row.stage))[metric], also))
+        for metric in METRICS
+        for also in (deciding.get(metric, ()),)
+        for row in rows
+        if row.stage is not None
+    ]
+    columns: tuple[Column[_Metric], ...] = (
+        Column("", lambda m: words.METRIC_NAMES[m.name], "Metric", units.NAME),
+        Column("", lambda m: m.asked, words.value_header(trial), units.ASKED),
+        lifted(figures.SAMPLES, _Metric.distribution),
+        Column("", _mean, "Mean", units.FINE_MS),
+        *of(_Metric.distribution, figures.PERCENTILES),
     )
+    return Grid(columns, found).page()
+
+
+def _mean(metric: _Metric) -> Value:
+    if metric.found is None:
+        return words.unmeasurable(metric.name, metric.stage) or None
+    return metric.found.mean
 
 
 def _deciding(trial: LoadTrial) -> dict[str, tuple[str, ...]]:
@@ -58,23 +74,19 @@ def _deciding(trial: LoadTrial) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def _distribution(found: LoadDistribution | None, why: str, deciding: Sequence[str]) -> Cells:
-    """why: in the place of a mean that is undefined."""
+def _shown(found: LoadDistribution | None, also: Sequence[str]) -> LoadDistribution | None:
+    """Without the intervals of p90, p95 and p99.9, but of those named."""
+
+    def without(name: str, figure: Figure | None) -> Figure | None:
+        return figure if figure is None or name in also else Figure(figure.value, None, None)
+
     if found is None:
-        return ("0", why, *[UNDEFINED] * (len(LATENCY_HEADERS) - 2))
-    figures = (
-        ("mean", found.mean),
-        ("p50", found.p50),
-        ("p90", found.p90),
-        ("p95", found.p95),
-        ("p99", found.p99),
-        ("p999", found.p999),
-    )
-    shown = {"mean", "p50", "p99", *deciding}
-    return (
-        f"{found.count:,}",
-        *(words.interval_ms(f) if name in shown else words.figure_ms(f) for name, f in figures),
-        words.milliseconds(found.highest),
+        return None
+    return replace(
+        found,
+        p90=without("p90", found.p90),
+        p95=without("p95", found.p95),
+        p999=without("p999", found.p999),
     )
 
 
@@ -82,172 +94,137 @@ def throughput(trial: LoadTrial, rows: Sequence[Row], verdict: Verdict) -> Table
     """What was asked, delivered and answered, and each load's own verdict; one without figures has
     its word instead."""
     closed = isinstance(trial.arrivals, ClosedLoop)
-    goodput = bool(trial.slos)
-    headers = (
-        words.value_header(trial),
-        *(("Delivered",) if closed else ("Delivered (1/s)", "In flight")),
-        "Requests/s",
-        "Output tokens/s",
-        "Total tokens/s",
-        *(("Goodput (1/s)",) if goodput else ()),
-        "Success",
-        "Late",
-        "Dropped",
-        "Verdict",
+    in_flight, delivered = figures.SENT
+    sent = [replace(in_flight, title="Delivered")] if closed else [delivered, in_flight]
+    rates = (c for c in figures.RATES if trial.slos or c is not figures.GOODPUT)
+    ends = (figures.SUCCESS, figures.LATE, figures.DROPPED)
+    columns: tuple[Column[Row], ...] = (
+        Column("", lambda row: row.asked, words.value_header(trial), units.ASKED),
+        *of(_stage, (*sent, *rates, *ends)),
+        Column(
+            "",
+            lambda row: verdict.word_of(row.load.trial.trial_id, row.load.trial.deployment_id),
+            "Verdict",
+            units.ASKED,
+        ),
     )
+    return Grid(
+        columns, rows, lambda row: missing(row.load)[0] if row.stage is None else None
+    ).page()
 
-    def cells(stage: StageSummary) -> Cells:
-        delivered = (_number(stage.rate_per_s), _number(stage.concurrency))
-        return (
-            *(delivered[1:] if closed else delivered),
-            words.rate(stage.requests_per_s),
-            words.rate(stage.output_tokens_per_s),
-            words.rate(stage.total_tokens_per_s),
-            *((words.rate(stage.goodput_per_s),) if goodput else ()),
-            words.share(words.success(stage)),
-            f"{stage.late:,}",
-            f"{stage.dropped:,}",
-        )
 
-    def of(row: Row) -> Cells:
-        own = verdict.word_of(row.load.trial.trial_id, row.load.trial.deployment_id)
-        if row.stage is None:
-            return (row.asked, *[missing(row.load)[0]] * (len(headers) - 2), own)
-        return (row.asked, *cells(row.stage), own)
-
-    return _aligned(headers, tuple(map(of, rows)))
+def _stage(row: Row) -> StageSummary | None:
+    return row.stage
 
 
 def slos(trial: LoadTrial, rows: Sequence[Row]) -> Table:
     """What was found of each SLO and whether it was met."""
-    return _aligned(
-        (words.value_header(trial), *map(words.slo, trial.slos)),
-        tuple(
-            (row.asked, *slo_cells(trial.slos, row.stage)) for row in rows if row.stage is not None
-        ),
-    )
+
+    def cell(number: int) -> Callable[[StageSummary], str]:
+        return lambda stage: slo_cell(trial.slos[number], stage, stage.slos_met[number])
+
+    wanted = [Column("", cell(n), words.slo(slo)) for n, slo in enumerate(trial.slos)]
+    return _of_stages(trial, rows, wanted)
 
 
-def slo_cells(wanted: Sequence[Slo], stage: StageSummary) -> Cells:
-    """ "312.00 ms, met" for each."""
-    return tuple(
-        words.slo_value(slo, value) + words.slo_met(value, met)
-        if value is not None
-        else words.unmeasurable(slo.metric.rpartition("_")[0], stage) or UNDEFINED
-        for slo, (value, met) in zip(wanted, stage.slos_met, strict=True)
-    )
+def slo_cell(slo: Slo, stage: StageSummary, found: tuple[float | None, bool | None]) -> str:
+    """ "312.00 ms, met"."""
+    value, met = found
+    if value is None:
+        return words.unmeasurable(slo.metric.rpartition("_")[0], stage) or UNDEFINED
+    return words.slo_value(slo, value) + words.slo_met(value, met)
 
 
 def samples(trial: LoadTrial, rows: Sequence[Row]) -> Table:
     """Which requests the figures are of."""
-
-    def cells(stage: StageSummary) -> Cells:
-        parts = dict(stage.by_part)
-        window = stage.window
-        drift = UNDEFINED if stage.drift is None else f"{stage.drift:+.1%}"
-        return (
-            *(f"{parts.get(part.value, 0):,}" for part in LoadPart),
-            f"{stage.requests:,}",
-            words.seconds(round((window.end_ns - window.begin_ns) / 1e8) * 1e8),
-            "found in the data" if window.steady else "as planned",
-            drift,
-        )
-
-    headers = ("Warm-up", "Measured", "Cool-down", "In the window", "Window", "Window is", "Drift")
-    return _of_stages(trial, rows, headers, cells)
+    return _of_stages(trial, rows, _SAMPLES)
 
 
 def lengths(trial: LoadTrial, rows: Sequence[Row]) -> Table:
     """Tokens that were sent and came, against those asked."""
-
-    def cells(stage: StageSummary) -> Cells:
-        found = stage.lengths
-        return (
-            f"{found.requests:,}",
-            f"{found.prompt_tokens:,}" if found.prompts_said else UNDEFINED,
-            f"{found.wrong_prompts:,}" if found.prompts_said else UNDEFINED,
-            f"{found.cached:,}",
-            f"{found.output_tokens:,}",
-            f"{found.early:,}",
-            f"{found.short_or_long:,}",
-            ", ".join(stage.counted_by) or UNDEFINED,
-        )
-
-    headers = (
-        "Requests",
-        "Prompt tokens",
-        "Wrong prompts",
-        "Cached prompts",
-        "Output tokens",
-        "Ended early",
-        "Other lengths",
-        "Tokens counted by",
-    )
-    return _of_stages(trial, rows, headers, cells)
+    return _of_stages(trial, rows, _LENGTHS)
 
 
 def clients(trial: LoadTrial, rows: Sequence[Row]) -> Table:
     """What the load client was and how busy."""
-
-    def cells(stage: StageSummary) -> Cells:
-        client = stage.client
-        return (
-            str(client.workers),
-            _busiest(client),
-            _cpu_share(client.parent_cpu_ns, client.wall_ns),
-            "kernel" if client.kernel_stamps else "user space",
-            words.share(stage.shared_reads / stage.events) if stage.events else UNDEFINED,
-            f"{client.connections_opened:,}",
-            f"{client.connections_reopened:,}",
-            f"{client.clock_step_ns / 1e3:.1f} µs",
-            _others(stage.stage.conditions.host),
-        )
-
-    headers = (
-        "Workers",
-        "Busiest worker",
-        "Parent",
-        "Stamps",
-        "Events sharing a read",
-        "Connections",
-        "Reopened",
-        "Clock moved",
-        "CPU of other programs",
-    )
-    return _of_stages(trial, rows, headers, cells)
+    return _of_stages(trial, rows, _CLIENT)
 
 
-def _others(host: ServerHost | None) -> str:
+def _of_part(part: LoadPart) -> Callable[[StageSummary], int]:
+    return lambda s: dict(s.by_part).get(part.value, 0)
+
+
+def _window(stage: StageSummary) -> str:
+    length_ns = stage.window.end_ns - stage.window.begin_ns
+    return words.seconds(round(length_ns / 1e8) * 1e8)
+
+
+_SAMPLES: tuple[Column[StageSummary], ...] = (
+    Column("", _of_part(LoadPart.WARMUP), "Warm-up", units.COUNT),
+    Column("", _of_part(LoadPart.MEASURED), "Measured", units.COUNT),
+    Column("", _of_part(LoadPart.COOLDOWN), "Cool-down", units.COUNT),
+    Column("", lambda s: s.requests, "In the window", units.COUNT),
+    Column("", _window, "Window"),
+    Column("", lambda s: "found in the data" if s.window.steady else "as planned", "Window is"),
+    Column("", lambda s: s.drift, "Drift", units.CHANGE),
+)
+
+
+def _of_prompts(stage: StageSummary, count: int) -> int | None:
+    """None where no answer says how long its prompt was."""
+    return count if stage.lengths.prompts_said else None
+
+
+_LENGTHS: tuple[Column[StageSummary], ...] = (
+    Column("", lambda s: s.lengths.requests, "Requests", units.COUNT),
+    Column("", lambda s: _of_prompts(s, s.lengths.prompt_tokens), "Prompt tokens", units.NUMBER),
+    Column("", lambda s: _of_prompts(s, s.lengths.wrong_prompts), "Wrong prompts", units.NUMBER),
+    Column("", lambda s: s.lengths.cached, "Cached prompts", units.COUNT),
+    Column("", lambda s: s.lengths.output_tokens, "Output tokens", units.COUNT),
+    Column("", lambda s: s.lengths.early, "Ended early", units.COUNT),
+    Column("", lambda s: s.lengths.short_or_long, "Other lengths", units.COUNT),
+    Column("", lambda s: ", ".join(s.counted_by) or None, "Tokens counted by"),
+)
+
+
+def _others(stage: StageSummary) -> str | None:
     """On the client's machine; a server there of which nobody knows is one of them."""
-    return UNDEFINED if host is None else others_text(host) or UNDEFINED
+    host = stage.stage.conditions.host
+    return None if host is None else others_text(host) or None
 
 
-def _busiest(client: ClientFacts) -> str:
-    """The CPU share of the worker that used the most."""
-    if not client.worker_cpu_ns:
-        return UNDEFINED
-    return _cpu_share(max(client.worker_cpu_ns), client.wall_ns)
+def _busiest(stage: StageSummary) -> str | None:
+    """The worker that used the most."""
+    return _cpu_share(stage, max(stage.client.worker_cpu_ns, default=None))
 
 
-def _cpu_share(cpu_ns: int, wall_ns: int) -> str:
+def _cpu_share(stage: StageSummary, cpu_ns: int | None) -> str | None:
     """Of one core over the stage."""
-    return f"{cpu_ns / wall_ns:.0%} of a core" if wall_ns > 0 else UNDEFINED
+    wall_ns = stage.client.wall_ns
+    return f"{cpu_ns / wall_ns:.0%} of a core" if cpu_ns is not None and wall_ns > 0 else None
+
+
+_CLIENT: tuple[Column[StageSummary], ...] = (
+    Column("", lambda s: s.client.workers, "Workers"),
+    Column("", _busiest, "Busiest worker"),
+    Column("", lambda s: _cpu_share(s, s.client.parent_cpu_ns), "Parent"),
+    Column("", lambda s: "kernel" if s.client.kernel_stamps else "user space", "Stamps"),
+    Column(
+        "", lambda s: s.shared_reads / s.events if s.events else None, "Events sharing a read",
+        units.SHARE,
+    ),
+    Column("", lambda s: s.client.connections_opened, "Connections", units.COUNT),
+    Column("", lambda s: s.client.connections_reopened, "Reopened", units.COUNT),
+    Column("", lambda s: s.client.clock_step_ns, "Clock moved", units.MICROSECONDS),
+    Column("", _others, "CPU of other programs"),
+)  # fmt: skip
 
 
 def _of_stages(
-    trial: LoadTrial, rows: Sequence[Row], headers: Cells, cells: Callable[[StageSummary], Cells]
+    trial: LoadTrial, rows: Sequence[Row], columns: Sequence[Column[StageSummary]]
 ) -> Table:
     """A row for each row that has figures."""
-    return _aligned(
-        (words.value_header(trial), *headers),
-        tuple((row.asked, *cells(row.stage)) for row in rows if row.stage is not None),
-    )
-
-
-def _aligned(headers: Cells, rows: tuple[Cells, ...], left: int = 0) -> Table:
-    """All columns but the first `left` to the right."""
-    return Table(headers, rows, frozenset(range(left, len(headers))))
-
-
-def _number(value: float | None) -> str:
-    return UNDEFINED if value is None else f"{value:.2f}"
+    asked: Column[Row] = Column("", lambda row: row.asked, words.value_header(trial), units.ASKED)
+    return Grid(
+        (asked, *of(_stage, columns)), [row for row in rows if row.stage is not None]
+    ).page()

@@ -12,7 +12,7 @@ import pytest
 from tests.analysis import task_samples as s
 from tgi_bench.report.documents import documents
 from tgi_bench.report.json_document import as_json
-from tgi_bench.report.task_documents import tasks_csv
+from tgi_bench.report.task_figures import tasks_csv
 
 Golden = Callable[[str, str], None]
 

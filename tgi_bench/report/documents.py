@@ -12,7 +12,7 @@ from tgi_bench.report.load_goals import slos_csv
 from tgi_bench.report.markdown_page import page
 from tgi_bench.report.per_shard import file_name, per_shard
 from tgi_bench.report.rst_page import rst_page
-from tgi_bench.report.task_documents import tasks_csv
+from tgi_bench.report.task_figures import tasks_csv
 from tgi_bench.report.task_page import task_page
 
 __all__ = [

@@ -53,7 +53,7 @@ from tgi_bench.report.estimated_documents import estimates_json
 from tgi_bench.report.json_text import Json, json_text
 from tgi_bench.report.load_figures import floor, load
 from tgi_bench.report.load_goals import missed_goal
-from tgi_bench.report.task_documents import model_json, task_json
+from tgi_bench.report.task_figures import model_json, task_json
 from tgi_bench.report.telemetry_json import telemetry_json
 from tgi_bench.report.words import known_engine, known_model, known_num_shard, known_version
 

@@ -1,86 +1,140 @@
-"""Direct mode in the JSON and CSV documents."""
+"""The figures of direct mode, each declared once: for its page, the screen, CSV and JSON."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from tgi_bench.analysis.distribution import Distribution
 from tgi_bench.analysis.run import Run
 from tgi_bench.analysis.task_run import DirectRecord, TaskFigures, TaskSummary
+from tgi_bench.observation import Outcome
 from tgi_bench.plan.task_trial import GenerateTask
-from tgi_bench.report import task_words
-from tgi_bench.report.json_text import Json
-from tgi_bench.report.table import Table, csv_text
-from tgi_bench.report.words import NOT_FINISHED
+from tgi_bench.report import task_words, units
+from tgi_bench.report.batch_figures import DISTRIBUTION
+from tgi_bench.report.column import OUTCOME, PLACE, VERDICT, Column, Grid, TrialRow, fields, of
+from tgi_bench.report.json_text import Json, ended
+from tgi_bench.report.table import Table
+from tgi_bench.report.words import UNDEFINED, cell_word
+from tgi_bench.task_observation import DirectFacts
 
-TASK_CSV_HEADERS = (
-    "run_id",
-    "trial_id",
-    "model",
-    "weights",
-    "device",
-    "devices",
-    "parallelism",
-    "task",
-    "batch_size",
-    "outcome",
-    "runs",
-    "prompt_tokens",
-    "new_tokens",
-    "calls",
-    "run_mean_ns",
-    "run_lowest_ns",
-    "run_highest_ns",
-    "prefill_mean_ns",
-    "decode_step_mean_ns",
-    "decode_step_p50_ns",
-    "decode_step_p99_ns",
-    "new_tokens_per_s",
-    "peak_bytes",
-    "reason",
-    "verdict",
+SIZES: tuple[Column[TaskFigures], ...] = (
+    Column("prompt_tokens", lambda f: f.prompt_tokens, "Prompt tokens"),
+    Column("new_tokens", lambda f: f.new_tokens, "New tokens"),
+    Column("calls", lambda f: f.calls, "Calls"),
 )
+_RUN: tuple[Column[Distribution], ...] = (
+    Column("mean", lambda d: d.mean, "sec", units.S_ALONE, "Run"),
+    Column("lowest", lambda d: d.lowest, "lowest", units.S_ALONE),
+    Column("highest", lambda d: d.highest, "highest", units.S_ALONE),
+)
+_PREFILL: tuple[Column[Distribution], ...] = (
+    Column("mean", lambda d: d.mean, "Prefill", units.MS, "Prefill"),
+)
+_STEP: tuple[Column[Distribution], ...] = (
+    Column("mean", lambda d: d.mean, "msec/step", units.MS_ALONE, "Decode step"),
+    Column("p50", lambda d: d.p50, "step p50", units.MS_ALONE),
+    Column("p99", lambda d: d.p99, "step p99", units.MS_ALONE),
+)
+RUN: tuple[Column[TaskFigures], ...] = of(lambda f: f.run, _RUN, "run_")
+PREFILL: tuple[Column[TaskFigures], ...] = of(lambda f: f.prefill, _PREFILL, "prefill_")
+STEP: tuple[Column[TaskFigures], ...] = of(lambda f: f.decode_step, _STEP, "decode_step_")
+_PER_TOKEN = replace(units.MS_ALONE, suffix="")
+SPEED: tuple[Column[TaskFigures], ...] = (
+    Column("new_tokens_per_s", lambda f: f.new_tokens_per_s, "tokens/sec", units.RATE, "Tokens/s"),
+    Column("ns_per_new_token", lambda f: f.ns_per_new_token, "msec/token", _PER_TOKEN, csv=False),
+)
+BESIDE: tuple[Column[TaskFigures], ...] = (
+    Column("peak", lambda f: f.peak_bytes, "Peak memory", units.GIB),
+    Column("first_run_excess", lambda f: f.first_run_excess, csv=False),
+)
+"""Beside times: of a batch size or a document as a whole."""
+
+FACTS: tuple[Column[DirectFacts], ...] = (
+    Column("device", lambda facts: facts.device),
+    Column("memory_bytes", lambda facts: facts.memory_bytes),
+    Column("on_cpu", lambda facts: facts.on_cpu),
+    Column("weights", lambda facts: facts.dtype, "In effect", units.WORD),
+    Column("parameters", lambda facts: facts.parameters, "Parameters", units.NUMBER),
+    Column("weights", lambda facts: facts.weights_bytes, "Size of weights", units.GIB),
+    Column("tokenizer", lambda facts: facts.tokenizer),
+    Column("load", lambda facts: facts.load_ns, "Loaded in", units.SECONDS),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRow(TrialRow):
+    """A batch size that was tried, or a document."""
+
+    task: TaskSummary
+    found: TaskFigures
+
+    def figures(self) -> TaskFigures:
+        """Of it."""
+        return self.found
+
+    @property
+    def model(self) -> DirectRecord:
+        """What was loaded."""
+        return next(m for m in self.run.models if m.model == self.task.trial.model)
+
+    @property
+    def word(self) -> str | None:
+        """What stands in the cells of one without figures; None where it has some."""
+        if self.end is not None and self.end.outcome is Outcome.OK and self.found.runs:
+            return None
+        word = cell_word(self.end)
+        return word.lower() if word == "OOM" else word
+
+
+_RUN_ID, _, _TRIAL_ID = PLACE
+MODEL: Column[TaskRow] = Column(
+    "", lambda row: row.task.trial.model.model_id, "Weights", units.NAME, "Model"
+)
+BATCH_SIZE: Column[TaskRow] = Column(
+    "batch_size", lambda row: row.found.batch_size, "Batch Size", units.ASKED, "Batch"
+)
+_COLUMNS: tuple[Column[TaskRow], ...] = (
+    _RUN_ID,
+    _TRIAL_ID,
+    MODEL,
+    Column("", lambda row: row.trial_id.partition("/")[2], unit=units.NAME, screen="Task"),
+    Column("model", lambda row: task_words.model_name(row.model.model)),
+    Column("weights", lambda row: task_words.weights(row.model)),
+    Column("device", lambda row: task_words.device(row.run, row.model)),
+    Column("devices", lambda row: row.model.model.devices),
+    Column("parallelism", lambda row: task_words.parallelism(row.model.model)),
+    Column("task", lambda row: _kind(row.task)),
+    BATCH_SIZE,
+    OUTCOME,
+    Column("runs", lambda row: row.found.runs),
+    *of(TaskRow.figures, (*SIZES, *RUN, *PREFILL, *STEP, *SPEED, *BESIDE)),
+    Column("reason", lambda row: None if row.end is None else row.end.reason),
+    VERDICT,
+)
+
+
+def task_rows(run: Run, tasks: Sequence[TaskSummary]) -> list[TaskRow]:
+    """One for each batch size and document."""
+    return [
+        TaskRow(run, task.trial.trial_id, None, found.end, task, found)
+        for task in tasks
+        for found in task.figures
+    ]
 
 
 def tasks_csv(run: Run) -> str:
     """One row for each batch size and document; an undefined figure is an empty cell."""
-    records = {record.model.model_id: record for record in run.models}
-    rows = tuple(
-        _row(run, records[task.trial.model.model_id], (task, figures))
-        for task in run.tasks
-        for figures in task.figures
-    )
-    return csv_text(Table(TASK_CSV_HEADERS, rows))
+    return Grid(_COLUMNS, task_rows(run, run.tasks)).csv()
 
 
-def _row(run: Run, record: DirectRecord, found: tuple[TaskSummary, TaskFigures]) -> tuple[str, ...]:
-    task, f = found
-    end = f.end
-    step = f.decode_step
-    figures: tuple[float | None, ...] = (
-        f.prompt_tokens,
-        f.new_tokens,
-        f.calls,
-        *((None,) * 3 if f.run is None else (f.run.mean, f.run.lowest, f.run.highest)),
-        None if f.prefill is None else f.prefill.mean,
-        *((None,) * 3 if step is None else (step.mean, step.p50, step.p99)),
-        f.new_tokens_per_s,
-        f.peak_bytes,
-    )
-    return (
-        run.run_id,
-        task.trial.trial_id,
-        task_words.model_name(record.model),
-        task_words.weights(record),
-        task_words.device(run, record),
-        str(record.model.devices),
-        task_words.parallelism(record.model),
-        _kind(task),
-        str(f.batch_size),
-        NOT_FINISHED.replace(" ", "_") if end is None else end.outcome.value,
-        str(f.runs),
-        *("" if value is None else repr(value) for value in figures),
-        "" if end is None else end.reason,
-        run.verdict.word_of(task.trial.trial_id, None),
-    )
+def tasks_on_screen(run: Run) -> Table:
+    """As the CSV's rows."""
+
+    def word(row: TaskRow) -> str | None:
+        return None if row.end is not None and row.end.outcome is Outcome.OK else UNDEFINED
+
+    return Grid(_COLUMNS, task_rows(run, run.tasks), word).screen()
 
 
 def _kind(task: TaskSummary) -> str:
@@ -89,7 +143,7 @@ def _kind(task: TaskSummary) -> str:
 
 def task_json(summary: TaskSummary, verdict: str) -> Json:
     """One task trial of the JSON document. verdict: VALID or INVALID, its own."""
-    trial, end, found = summary.trial, summary.end, summary.largest
+    trial, found = summary.trial, summary.largest
     return {
         "trial_id": trial.trial_id,
         "model_id": trial.model.model_id,
@@ -97,8 +151,7 @@ def task_json(summary: TaskSummary, verdict: str) -> Json:
         "asked": task_words.task_asked(trial),
         "runs_asked": trial.runs,
         "warmups": trial.warmups,
-        "outcome": None if end is None else end.outcome.value,
-        "reason": "" if end is None else end.reason,
+        **ended(summary.end),
         "verdict": verdict,
         "figures": [_figures(f) for f in summary.figures],
         "largest": None if found is None else {"fits": found.fits, "too_large": found.too_large},
@@ -108,52 +161,23 @@ def task_json(summary: TaskSummary, verdict: str) -> Json:
 def _figures(f: TaskFigures) -> Json:
     return {
         "batch_size": f.batch_size,
-        "outcome": None if f.end is None else f.end.outcome.value,
-        "reason": "" if f.end is None else f.end.reason,
+        **ended(f.end),
         "runs_counted": f.runs,
-        "prompt_tokens": f.prompt_tokens,
-        "new_tokens": f.new_tokens,
-        "calls": f.calls,
+        **fields(SIZES, f),
         "run": _distribution(f.run),
         "prefill": _distribution(f.prefill),
         "decode_step": _distribution(f.decode_step),
-        "new_tokens_per_s": f.new_tokens_per_s,
-        "ns_per_new_token": f.ns_per_new_token,
-        "peak_bytes": f.peak_bytes,
-        "first_run_excess": f.first_run_excess,
+        **fields((*SPEED, *BESIDE), f),
     }
 
 
 def _distribution(found: Distribution | None) -> Json:
-    if found is None:
-        return None
-    return {
-        "samples": found.count,
-        "mean_ns": found.mean,
-        "lowest_ns": found.lowest,
-        "highest_ns": found.highest,
-        "p50_ns": found.p50,
-        "p90_ns": found.p90,
-        "p99_ns": found.p99,
-    }
+    return None if found is None else fields(DISTRIBUTION, found)
 
 
 def model_json(record: DirectRecord) -> Json:
     """One model of the JSON document."""
     model, facts = record.model, record.facts
-    said: Json = None
-    if facts is not None:
-        said = {
-            "device": facts.device,
-            "memory_bytes": facts.memory_bytes,
-            "on_cpu": facts.on_cpu,
-            "weights": facts.dtype,
-            "parameters": facts.parameters,
-            "weights_bytes": facts.weights_bytes,
-            "tokenizer": facts.tokenizer,
-            "load_ns": facts.load_ns,
-            "details": dict(facts.details),
-        }
     return {
         "model_id": model.model_id,
         "model": model.model,
@@ -163,6 +187,8 @@ def model_json(record: DirectRecord) -> Json:
         "device": model.device.value,
         "num_shard": model.num_shard,
         "layer_split": model.layer_split,
-        "loaded": said,
+        "loaded": (
+            None if facts is None else {**fields(FACTS, facts), "details": dict(facts.details)}
+        ),
         "failure": record.failure,
     }

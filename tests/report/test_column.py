@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from tgi_bench.analysis.load_run import Figure
-from tgi_bench.report.column import Column, Grid, fields, lifted, of
+from tgi_bench.report.column import Column, Grid, fields, of
 from tgi_bench.report.table import markdown
 from tgi_bench.report.units import (
     ASKED,
@@ -145,7 +145,7 @@ def test_a_word_in_the_place_of_a_value() -> None:
 
 
 def test_a_lifted_column_is_the_same_but_for_its_key() -> None:
-    column: Column[Row] = lifted(PART[1], Row.of_it, "itl_")
+    (column,) = of(Row.of_it, PART[1:], "itl_")
     assert (column.name, column.title, column.screen) == ("itl_p50_ns", "p50", "Median")
     assert (column.unit, column.interval) == (FINE_MS, True)
     assert column.value(ROWS[0]) == Figure(12.3e6, 11.9e6, 12.8e6)

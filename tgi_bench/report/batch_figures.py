@@ -75,42 +75,34 @@ BATCH_SIZE: Column[BatchRow] = Column(
     "batch_size", lambda row: row.summary.trial.batch_size, "Batch Size", units.ASKED, "Batch"
 )
 _STEP: Column[BatchRow] = Column("step", lambda row: row.step, "Step", units.NAME)
-_SEQUENCE: Column[BatchRow] = Column(
-    "sequence_length",
-    lambda row: row.summary.trial.sequence_length,
-    unit=units.ASKED,
-    screen="Sequence",
-)
 _LATENCY: tuple[Column[BatchRow], ...] = of(BatchRow.latency, DISTRIBUTION)
 _RATES: tuple[Column[BatchRow], ...] = of(BatchRow.rates, RATES)
 WHOLE: tuple[Column[BatchRow], ...] = of(BatchRow.whole, OF_A_TRIAL)
-_SCREEN: tuple[Column[BatchRow], ...] = (
-    DEPLOYMENT,
-    _SEQUENCE,
-    BATCH_SIZE,
-    OUTCOME,
-    Column("", lambda row: _mean(row.summary.prefill), unit=units.MS, screen="Prefill"),
-    Column("", lambda row: _mean(row.summary.decode_token), unit=units.MS, screen="Decode (token)"),
-    Column(
-        "", lambda row: _rate(row.summary.decode_total), unit=units.TOKENS_PER_S, screen="Tokens/s"
-    ),
-    *WHOLE,
-    VERDICT,
-)
-_CSV: tuple[Column[BatchRow], ...] = (
+_COLUMNS: tuple[Column[BatchRow], ...] = (
     *PLACE,
     *SERVER,
-    _SEQUENCE,
-    Column("decode_length", lambda row: row.summary.trial.decode_length, unit=units.ASKED),
+    DEPLOYMENT,
+    Column(
+        "sequence_length",
+        lambda row: row.summary.trial.sequence_length,
+        "",
+        units.ASKED,
+        "Sequence",
+    ),
+    Column("decode_length", lambda row: row.summary.trial.decode_length),
     BATCH_SIZE,
     _STEP,
     OUTCOME,
     Column("runs", lambda row: row.summary.runs),
     *_LATENCY,
     *_RATES,
+    Column("", lambda row: _mean(row.summary.prefill), "", units.MS, "Prefill"),
+    Column("", lambda row: _mean(row.summary.decode_token), "", units.MS, "Decode (token)"),
+    Column("", lambda row: _rate(row.summary.decode_total), "", units.TOKENS_PER_S, "Tokens/s"),
     *WHOLE,
     VERDICT,
 )
+"""A row of the CSV is of a step, one on the screen of a trial."""
 
 
 def as_csv(run: Run) -> str:
@@ -124,12 +116,12 @@ def as_csv(run: Run) -> str:
             ("decode_total", t.decode_total),
         )
     ]
-    return Grid(_CSV, rows).csv()
+    return Grid(_COLUMNS, rows).csv()
 
 
 def batches_on_screen(run: Run) -> Table:
     """A row for each trial."""
-    return Grid(_SCREEN, [batch_row(run, t) for t in run.trials], _short_word).screen()
+    return Grid(_COLUMNS, [batch_row(run, t) for t in run.trials], _short_word).screen()
 
 
 def latency(run: Run, group: Sequence[TrialSummary]) -> Table:

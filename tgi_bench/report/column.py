@@ -78,25 +78,22 @@ class Column(Generic[R]):
         return f"{self.key}{self.unit.suffix}"
 
 
-def lifted(column: Column[P], part: Callable[[R], P | None], before: str = "") -> Column[R]:
-    """The column of a part of a row: undefined where the row has no such part.
-
-    before: begins its key.
-    """
-
-    def value(row: R) -> Value:
-        found = part(row)
-        return None if found is None else column.value(found)
-
-    key = f"{before}{column.key}"
-    return replace(cast("Column[R]", column), key=key, value=value)
-
-
 def of(
     part: Callable[[R], P | None], columns: Sequence[Column[P]], before: str = ""
 ) -> tuple[Column[R], ...]:
-    """Each of them lifted."""
-    return tuple(lifted(column, part, before) for column in columns)
+    """The columns of a part of a row: undefined where the row has no such part.
+
+    before: begins their keys.
+    """
+
+    def lifted(column: Column[P]) -> Column[R]:
+        def value(row: R) -> Value:
+            found = part(row)
+            return None if found is None else column.value(found)
+
+        return replace(cast("Column[R]", column), key=f"{before}{column.key}", value=value)
+
+    return tuple(map(lifted, columns))
 
 
 _OF_A_FIGURE: tuple[Column[Figure], ...] = (

@@ -90,7 +90,7 @@ VALUE: tuple[Column[LoadStage], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class _LoadRow(TrialRow):
+class LoadRow(TrialRow):
     """A stage of a load, None of one without a stage; and a metric, where a row is of one."""
 
     load: LoadSummary
@@ -99,48 +99,45 @@ class _LoadRow(TrialRow):
     found: LoadDistribution | None = None
 
     def stage(self) -> StageSummary | None:
+        """Its figures."""
         return self.summary
 
     def asked(self) -> LoadStage | None:
+        """What it was."""
         return None if self.summary is None else self.summary.stage
 
     def distribution(self) -> LoadDistribution | None:
+        """Of the metric."""
         return self.found
 
 
-_RATES: tuple[Column[_LoadRow], ...] = of(_LoadRow.stage, RATES)
-_CSV: tuple[Column[_LoadRow], ...] = (
+_TIMES: tuple[Column[StageSummary], ...] = (
+    Column("", lambda s: s.ttft.p50 if s.ttft else None, "", units.MS, "TTFT p50"),
+    Column("", lambda s: s.ttft.p99 if s.ttft else None, "", units.MS, "TTFT p99"),
+    Column("", lambda s: _itl_p99(s), "", units.MS, "ITL p99"),
+)
+_COLUMNS: tuple[Column[LoadRow], ...] = (
     *PLACE,
     *SERVER,
+    DEPLOYMENT,
+    Column("", lambda row: _asked_in_words(row), "", units.NAME, "Load"),
     Column("arrivals", lambda row: arrivals_kind(row.load.trial.arrivals), unit=units.NAME),
-    OUTCOME,
-    *of(_LoadRow.asked, (STAGE, _REPEAT, *VALUE)),
+    replace(OUTCOME, screen=""),
+    Column("", lambda row: _outcome(row), "", units.OUTCOME, "Outcome"),
+    *of(LoadRow.asked, (STAGE, _REPEAT, *VALUE)),
     Column("metric", lambda row: row.metric),
-    *of(_LoadRow.distribution, DISTRIBUTION),
-    *_RATES,
-    *of(_LoadRow.stage, (*SENT, SUCCESS, LATE, DROPPED, _SCHEDULED)),
+    *of(LoadRow.distribution, DISTRIBUTION),
+    *of(LoadRow.stage, (*RATES, *_TIMES, *SENT, SUCCESS, LATE, DROPPED, _SCHEDULED)),
     Column("cut_off", lambda row: row.load.cut_off(row.summary) if row.summary else None),
     Column(
         "unmeasurable_tokens_per_event",
         lambda row: row.summary.unmeasurable.get(row.metric) if row.summary else None,
     ),
+    Column("", lambda row: _slos(row), "", units.WORD, "SLOs"),
     VERDICT,
     Column("slos_met", lambda row: all_met(goals_of(row.load)), unit=units.NAME),
 )
-_SHORT: tuple[Column[StageSummary], ...] = (
-    Column("", lambda s: s.ttft.p50 if s.ttft else None, unit=units.MS, screen="TTFT p50"),
-    Column("", lambda s: s.ttft.p99 if s.ttft else None, unit=units.MS, screen="TTFT p99"),
-    Column("", lambda s: _itl_p99(s), unit=units.MS, screen="ITL p99"),
-)
-_SCREEN: tuple[Column[_LoadRow], ...] = (
-    DEPLOYMENT,
-    Column("", lambda row: _asked_in_words(row), unit=units.NAME, screen="Load"),
-    Column("", lambda row: _outcome(row), unit=units.NAME, screen="Outcome"),
-    *_RATES,
-    *of(_LoadRow.stage, _SHORT),
-    Column("", lambda row: _slos(row), unit=units.WORD, screen="SLOs"),
-    VERDICT,
-)
+"""A row of the CSV is of a metric, one on the screen of a stage."""
 
 
 def loads_csv(run: Run) -> str:
@@ -148,32 +145,33 @@ def loads_csv(run: Run) -> str:
     rows = [
         replace(row, metric=metric, found=found)
         for load in run.loads
-        for row in _rows(run, load, bool(load.stages))
+        for row in load_rows(run, load, bool(load.stages))
         for metric, found in (words.metrics(row.summary) if row.summary else (("", None),))
     ]
-    return Grid(_CSV, rows, lambda row: "" if row.summary is None else None).csv()
+    return Grid(_COLUMNS, rows, lambda row: "" if row.summary is None else None).csv()
 
 
 def loads_on_screen(run: Run) -> Table:
     """A row for each stage; one without figures where there is none to show."""
-    rows = [row for load in run.loads for row in _rows(run, load, has_figures(load))]
-    return Grid(_SCREEN, rows, lambda row: UNDEFINED if row.summary is None else None).screen()
+    rows = [row for load in run.loads for row in load_rows(run, load, has_figures(load))]
+    return Grid(_COLUMNS, rows, lambda row: UNDEFINED if row.summary is None else None).screen()
 
 
-def _rows(run: Run, load: LoadSummary, shown: bool) -> list[_LoadRow]:
+def load_rows(run: Run, load: LoadSummary, shown: bool) -> list[LoadRow]:
+    """One for each stage; one without figures where they are not shown."""
     trial = load.trial
     return [
-        _LoadRow(run, trial.trial_id, trial.deployment_id, load.end, load, stage)
+        LoadRow(run, trial.trial_id, trial.deployment_id, load.end, load, stage)
         for stage in (load.stages if shown else (None,))
     ]
 
 
-def _asked_in_words(row: _LoadRow) -> str:
+def _asked_in_words(row: LoadRow) -> str:
     trial, stage = row.load.trial, row.asked()
     return words.load_planned(trial) if stage is None else words.load_asked(trial, stage)
 
 
-def _outcome(row: _LoadRow) -> str:
+def _outcome(row: LoadRow) -> str:
     """A step of a search that goes on is whole itself."""
     if row.end is None and row.summary is not None and not row.load.cut_off(row.summary):
         return Outcome.OK.value
@@ -186,7 +184,7 @@ def _itl_p99(stage: StageSummary) -> Value:
     return stage.itl.p99
 
 
-def _slos(row: _LoadRow) -> str | None:
+def _slos(row: LoadRow) -> str | None:
     """Of a step of a search whether it is one that the search goes up from."""
     trial, stage = row.load.trial, row.summary
     if stage is None or not trial.slos:

@@ -29,7 +29,7 @@ class _GoalRow(TrialRow):
 def goals_section(run: Run) -> str:
     """A row for each SLO of each load, and for each search; empty where nothing was asked."""
     rows = _rows(run)
-    return f"# What was to be met\n\n{markdown(Grid(_PAGE, rows).page())}" if rows else ""
+    return f"# What was to be met\n\n{markdown(Grid(_COLUMNS, rows).page())}" if rows else ""
 
 
 def goals_line(run: Run) -> str:
@@ -79,18 +79,15 @@ _FOUND: tuple[Column[Goal], ...] = (
     Column("limit", lambda goal: None if goal.slo is None else goal.slo.limit),
     Column("found", lambda goal: goal.found),
 )
-_CSV: tuple[Column[_GoalRow], ...] = (
+_COLUMNS: tuple[Column[_GoalRow], ...] = (
     *PLACE,
-    *of(_GoalRow.asked, (*_STAGE, *_FOUND)),
-    Column("met", lambda row: row.goal.met),
-    VERDICT,
-)
-_PAGE: tuple[Column[_GoalRow], ...] = (
     Column("", lambda row: num_shard(row.record), "num_shard"),
     Column("", lambda row: deployment_heading(row.record.deployment), "Setting", units.NAME),
     Column("", lambda row: _load(row.goal), "Load", units.NAME),
     Column("", lambda row: _asked(row.goal), "Asked", units.NAME),
+    *of(_GoalRow.asked, (*_STAGE, *_FOUND)),
     Column("", lambda row: _found(row.goal), "Found"),
+    Column("met", lambda row: row.goal.met),
     Column("", lambda row: met_word(row.goal.met), "Met", units.WORD),
     VERDICT,
 )
@@ -103,7 +100,7 @@ def slos_csv(run: Run) -> str:
     every SLO. Empty where nothing was asked.
     """
     rows = _rows(run)
-    return Grid(_CSV, rows).csv() if rows else ""
+    return Grid(_COLUMNS, rows).csv() if rows else ""
 
 
 def _rows(run: Run) -> list[_GoalRow]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from tgi_bench.analysis.certainty import wilson
 from tgi_bench.analysis.load_metrics import figure_of
-from tgi_bench.analysis.load_run import Found, LoadSummary, StageSummary
+from tgi_bench.analysis.load_run import Figure, Found, LoadSummary, StageSummary
 from tgi_bench.analysis.search import keeps_up, met, succeeded
 from tgi_bench.plan.load_trial import SUCCESS, Find, LoadTrial, Sought
 from tgi_bench.report import load_words as words
+from tgi_bench.report import units
 from tgi_bench.report.load_group import PARTIAL
 from tgi_bench.report.table import Table, markdown
 from tgi_bench.report.words import UNDEFINED
@@ -31,10 +32,10 @@ def search(load: LoadSummary, find: Find) -> str:
         (
             str(number),
             words.value_asked(trial, stage.stage),
-            _number(_delivered(stage)),
+            units.RATE.text(_delivered(stage)),
             str(stage.stage.repeat + 1),
             _measured_for(stage),
-            words.rate(stage.requests_per_s),
+            units.RATE.text(stage.requests_per_s),
             *_slo_cells(trial, stage),
             PARTIAL if load.cut_off(stage) else _all_met(trial, stage),
         )
@@ -55,12 +56,12 @@ def _slo_cells(trial: LoadTrial, stage: StageSummary) -> tuple[str, ...]:
             why = words.unmeasurable(slo.metric.rpartition("_")[0], stage)
             text = why or words.slo_value(slo, value)
             if figure is not None:
-                text = words.interval_ms(figure)
+                text = units.FINE_MS.text(figure)
         else:
-            text = words.share(value)
+            text = units.SHARE.text(value)
             if value is not None and stage.requests:
                 low, high = wilson(round(value * stage.requests), stage.requests)
-                text += f" [{low:.2%}, {high:.2%}]"
+                text = units.SHARE.text(Figure(value, low, high))
         cells.append(text + words.slo_met(value, passed))
     return tuple(cells)
 
@@ -68,10 +69,6 @@ def _slo_cells(trial: LoadTrial, stage: StageSummary) -> tuple[str, ...]:
 def _delivered(stage: StageSummary) -> float | None:
     """The rate that was sent, or the requests that were in flight."""
     return stage.concurrency if stage.stage.rate_per_s is None else stage.rate_per_s
-
-
-def _number(value: float | None) -> str:
-    return UNDEFINED if value is None else f"{value:.2f}"
 
 
 def _measured_for(stage: StageSummary) -> str:

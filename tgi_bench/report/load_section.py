@@ -14,7 +14,7 @@ from tgi_bench.load_observation import RequestOutcome
 from tgi_bench.plan.load_trial import LEAST_SEARCH_REQUESTS, LoadTrial, Sought
 from tgi_bench.report import load_tables as tables
 from tgi_bench.report import load_words as words
-from tgi_bench.report import prompt_words
+from tgi_bench.report import prompt_words, units
 from tgi_bench.report.load_group import (
     Group,
     Row,
@@ -202,7 +202,7 @@ def _reopened(trial: LoadTrial, rows: Sequence[Row]) -> str:
         lines.append(
             f"- {row.asked}: {words.counted(found.requests, 'request')} waited for a connection"
             f"{again if found.resent else ''}: {of} hold that wait, p50 "
-            f"{words.milliseconds(found.wait_p50_ns)}{moved}; service TTFT does not\n"
+            f"{units.FINE_MS.text(found.wait_p50_ns)}{moved}; service TTFT does not\n"
         )
     return "".join(lines)
 

@@ -14,7 +14,7 @@ from tgi_bench.plan.load_trial import METRICS, SUCCESS, ClosedLoop, LoadTrial, S
 from tgi_bench.report import load_figures as figures
 from tgi_bench.report import load_words as words
 from tgi_bench.report import units
-from tgi_bench.report.column import Column, Grid, lifted, of
+from tgi_bench.report.column import Column, Grid, of
 from tgi_bench.report.load_group import Row, missing
 from tgi_bench.report.table import Table
 from tgi_bench.report.units import Value
@@ -50,7 +50,7 @@ def latency(trial: LoadTrial, rows: Sequence[Row]) -> Table:
     columns: tuple[Column[_Metric], ...] = (
         Column("", lambda m: words.METRIC_NAMES[m.name], "Metric", units.NAME),
         Column("", lambda m: m.asked, words.value_header(trial), units.ASKED),
-        lifted(figures.SAMPLES, _Metric.distribution),
+        *of(_Metric.distribution, (figures.SAMPLES,)),
         Column("", _mean, "Mean", units.FINE_MS),
         *of(_Metric.distribution, figures.PERCENTILES),
     )

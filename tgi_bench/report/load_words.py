@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tgi_bench.analysis.load_run import Figure, LoadDistribution, StageSummary
+from tgi_bench.analysis.load_run import LoadDistribution, StageSummary
 from tgi_bench.load_observation import LoadStage
 from tgi_bench.plan.load_trial import (
     METRICS,
@@ -22,7 +22,7 @@ from tgi_bench.plan.load_trial import (
     TraceTimes,
 )
 from tgi_bench.plan.sampling import Sampling
-from tgi_bench.report.words import UNDEFINED
+from tgi_bench.report import units
 
 METRIC_NAMES = dict(
     zip(
@@ -63,43 +63,6 @@ def unmeasurable(metric: str, stage: StageSummary) -> str:
     return f"not measurable: {tokens:.3g} tokens an event"
 
 
-def milliseconds(ns: float | None) -> str:
-    """ "139.82 ms", "0.043 ms": a third decimal below 1 ms."""
-    return UNDEFINED if ns is None else f"{ns / 1e6:.{_decimals(ns)}f} ms"
-
-
-def figure_ms(figure: Figure | None) -> str:
-    """A percentile or mean without its interval."""
-    return UNDEFINED if figure is None else milliseconds(figure.value)
-
-
-def interval_ms(figure: Figure | None) -> str:
-    """ "12.30 ms [11.90, 12.80]"."""
-    if figure is None or figure.low is None or figure.high is None:
-        return figure_ms(figure)
-    places = _decimals(figure.value)
-    low, high = figure.low / 1e6, figure.high / 1e6
-    return f"{milliseconds(figure.value)} [{low:.{places}f}, {high:.{places}f}]"
-
-
-def _decimals(ns: float) -> int:
-    return 3 if abs(ns) < 1e6 else 2
-
-
-def rate(figure: Figure | None) -> str:
-    """ "12.30 [11.90, 12.80]"; its unit stands in the header."""
-    if figure is None:
-        return UNDEFINED
-    if figure.low is None or figure.high is None:
-        return f"{figure.value:.2f}"
-    return f"{figure.value:.2f} [{figure.low:.2f}, {figure.high:.2f}]"
-
-
-def share(value: float | None) -> str:
-    """ "99.95%"."""
-    return UNDEFINED if value is None else f"{value:.2%}"
-
-
 def plain(number: float) -> str:
     """ "4", "2.5", "0.001": at most 6 significant digits."""
     return f"{number:.6g}"
@@ -136,7 +99,7 @@ def slo(wanted: Slo) -> str:
 
 def slo_value(wanted: Slo, value: float | None) -> str:
     """What was found of it, in its own unit."""
-    return share(value) if wanted.metric == SUCCESS else milliseconds(value)
+    return (units.SHARE if wanted.metric == SUCCESS else units.FINE_MS).text(value)
 
 
 def slo_met(value: float | None, met: bool | None) -> str:

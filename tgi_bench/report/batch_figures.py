@@ -58,26 +58,18 @@ class BatchRow(TrialRow):
     step: str = ""
     figures: StepFigures | None = None
 
-    def latency(self) -> Distribution | None:
-        """Of the step."""
-        return None if self.figures is None else self.figures.latency
-
-    def rates(self) -> Rates | None:
-        """Of the step."""
-        return None if self.figures is None else self.figures.throughput
-
-    def whole(self) -> TrialSummary:
-        """The trial."""
-        return self.summary
-
 
 BATCH_SIZE: Column[BatchRow] = Column(
     "batch_size", lambda row: row.summary.trial.batch_size, "Batch Size", units.ASKED, "Batch"
 )
 _STEP: Column[BatchRow] = Column("step", lambda row: row.step, "Step", units.NAME)
-_LATENCY: tuple[Column[BatchRow], ...] = of(BatchRow.latency, DISTRIBUTION)
-_RATES: tuple[Column[BatchRow], ...] = of(BatchRow.rates, RATES)
-WHOLE: tuple[Column[BatchRow], ...] = of(BatchRow.whole, OF_A_TRIAL)
+_LATENCY: tuple[Column[BatchRow], ...] = of(
+    lambda row: row.figures.latency if row.figures else None, DISTRIBUTION
+)
+_RATES: tuple[Column[BatchRow], ...] = of(
+    lambda row: row.figures.throughput if row.figures else None, RATES
+)
+WHOLE: tuple[Column[BatchRow], ...] = of(lambda row: row.summary, OF_A_TRIAL)
 _COLUMNS: tuple[Column[BatchRow], ...] = (
     *PLACE,
     *SERVER,
@@ -163,7 +155,7 @@ def _word(row: BatchRow) -> str | None:
 
 
 def _short_word(row: BatchRow) -> str | None:
-    return None if row.end is not None and row.end.outcome is Outcome.OK else UNDEFINED
+    return None if row.ok else UNDEFINED
 
 
 def _mean(figures: StepFigures | None) -> float | None:

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar, cast
 
 from tgi_bench.analysis.load_run import Figure
 from tgi_bench.analysis.run import DeploymentRecord, Run
-from tgi_bench.observation import TrialEnd
+from tgi_bench.observation import Outcome, TrialEnd
 from tgi_bench.report import units
 from tgi_bench.report.json_text import Json
 from tgi_bench.report.table import Table, csv_text
@@ -160,6 +160,11 @@ class TrialRow:
     trial_id: str
     deployment_id: str | None
     end: TrialEnd | None
+
+    @property
+    def ok(self) -> bool:
+        """Whether it ended well."""
+        return self.end is not None and self.end.outcome is Outcome.OK
 
     @property
     def record(self) -> DeploymentRecord:

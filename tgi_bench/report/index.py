@@ -9,6 +9,8 @@ from tgi_bench.analysis.load_run import LoadSummary
 from tgi_bench.analysis.run import Origin, Run, TrialSummary
 from tgi_bench.analysis.scaling import BestBatch, ScalingPoint, Setting, best_batches, scaling
 from tgi_bench.observation import Outcome
+from tgi_bench.report import units
+from tgi_bench.report.column import Column, Grid
 from tgi_bench.report.estimated_section import summary_section
 from tgi_bench.report.load_goals import goals_line, goals_section
 from tgi_bench.report.load_group import PARTIAL, has_figures, missing, partly, without_figures
@@ -22,13 +24,12 @@ from tgi_bench.report.words import (
     UNDEFINED,
     cell_word,
     devices,
-    milliseconds,
     model,
     num_shard,
     origin_line,
+    outcome_words,
     setting_heading,
     short_reason,
-    tokens_per_s,
 )
 
 _STEP_NAMES = {"prefill": "Prefill", "decode_token": "Decode (token)"}
@@ -84,31 +85,19 @@ def _best(run: Run) -> str:
     best = best_batches(run.plan, run.trials)
     if not best:
         return ""
-    rows = tuple(
-        (
-            num_shard(run.record(b.deployment_id)),
-            setting_heading(b.setting),
-            str(b.setting.sequence_length),
-            str(b.batch_size),
-            tokens_per_s(b.tokens_per_s),
-            milliseconds(b.step_latency_ns),
-            _above(b),
-        )
-        for b in best
-    )
-    headers = (
-        "num_shard",
-        "Setting",
-        "Sequence Length",
-        "Batch Size",
-        "Decode throughput",
-        "Decode (token)",
-        "Larger batch sizes",
+    columns: tuple[Column[BestBatch], ...] = (
+        Column("", lambda b: num_shard(run.record(b.deployment_id)), "num_shard"),
+        Column("", lambda b: setting_heading(b.setting), "Setting", units.NAME),
+        Column("", lambda b: b.setting.sequence_length, "Sequence Length"),
+        Column("", lambda b: b.batch_size, "Batch Size"),
+        Column("", lambda b: b.tokens_per_s, "Decode throughput", units.TOKENS_PER_S),
+        Column("", lambda b: b.step_latency_ns, "Decode (token)", units.MS),
+        Column("", _above, "Larger batch sizes", units.WORD),
     )
     return (
         "# Best batch size\n\nThe one with the highest decode throughput. Where larger ones were "
         "not tried, one of them may do better if it fits.\n\n"
-        + markdown(Table(headers, rows, frozenset({0, 2, 3, 4, 5})))
+        + markdown(Grid(columns, best).page())
         + _doubted(run, best)
     )
 
@@ -161,7 +150,7 @@ def _scaling_table(points: list[ScalingPoint]) -> Table:
     rows: dict[tuple[str, int], dict[int, str]] = {}
     for point in points:
         row = rows.setdefault((_STEP_NAMES[point.step], point.batch_size), {})
-        cell = milliseconds(point.latency_ns)
+        cell = units.MS.text(point.latency_ns)
         if row:
             cell += f", {point.speed_up:.2f}x, {point.efficiency:.0%}"
         row[point.num_shard] = cell
@@ -198,14 +187,13 @@ def _end(summary: TrialSummary) -> tuple[str, str]:
     """Outcome and reason in words."""
     if summary.end is None:
         return NOT_FINISHED, f"{summary.runs} of {summary.trial.runs} runs recorded"
-    reason = short_reason(summary.end.reason) or UNDEFINED
-    return summary.end.outcome.value.replace("_", " "), reason
+    return outcome_words(summary.end), short_reason(summary.end.reason) or UNDEFINED
 
 
 def _load_end(summary: LoadSummary) -> tuple[str, str]:
     """As `_end`, of a load."""
     word, reason = missing(summary)
-    return (word if summary.end is None else summary.end.outcome.value.replace("_", " ")), reason
+    return word if summary.end is None else outcome_words(summary.end), reason
 
 
 def reproduce(run: Run) -> str:

@@ -98,23 +98,18 @@ class LoadRow(TrialRow):
     metric: str = ""
     found: LoadDistribution | None = None
 
-    def stage(self) -> StageSummary | None:
-        """Its figures."""
-        return self.summary
-
-    def asked(self) -> LoadStage | None:
-        """What it was."""
-        return None if self.summary is None else self.summary.stage
-
-    def distribution(self) -> LoadDistribution | None:
-        """Of the metric."""
-        return self.found
-
 
 _TIMES: tuple[Column[StageSummary], ...] = (
     Column("", lambda s: s.ttft.p50 if s.ttft else None, "", units.MS, "TTFT p50"),
     Column("", lambda s: s.ttft.p99 if s.ttft else None, "", units.MS, "TTFT p99"),
     Column("", lambda s: _itl_p99(s), "", units.MS, "ITL p99"),
+)
+_ASKED: tuple[Column[LoadRow], ...] = of(
+    lambda row: row.summary.stage if row.summary else None, (STAGE, _REPEAT, *VALUE)
+)
+_DISTRIBUTION: tuple[Column[LoadRow], ...] = of(lambda row: row.found, DISTRIBUTION)
+_OF_STAGE: tuple[Column[LoadRow], ...] = of(
+    lambda row: row.summary, (*RATES, *_TIMES, *SENT, SUCCESS, LATE, DROPPED, _SCHEDULED)
 )
 _COLUMNS: tuple[Column[LoadRow], ...] = (
     *PLACE,
@@ -124,10 +119,10 @@ _COLUMNS: tuple[Column[LoadRow], ...] = (
     Column("arrivals", lambda row: arrivals_kind(row.load.trial.arrivals), unit=units.NAME),
     replace(OUTCOME, screen=""),
     Column("", lambda row: _outcome(row), "", units.OUTCOME, "Outcome"),
-    *of(LoadRow.asked, (STAGE, _REPEAT, *VALUE)),
+    *_ASKED,
     Column("metric", lambda row: row.metric),
-    *of(LoadRow.distribution, DISTRIBUTION),
-    *of(LoadRow.stage, (*RATES, *_TIMES, *SENT, SUCCESS, LATE, DROPPED, _SCHEDULED)),
+    *_DISTRIBUTION,
+    *_OF_STAGE,
     Column("cut_off", lambda row: row.load.cut_off(row.summary) if row.summary else None),
     Column(
         "unmeasurable_tokens_per_event",
@@ -167,8 +162,8 @@ def load_rows(run: Run, load: LoadSummary, shown: bool) -> list[LoadRow]:
 
 
 def _asked_in_words(row: LoadRow) -> str:
-    trial, stage = row.load.trial, row.asked()
-    return words.load_planned(trial) if stage is None else words.load_asked(trial, stage)
+    trial, summary = row.load.trial, row.summary
+    return words.load_asked(trial, summary.stage) if summary else words.load_planned(trial)
 
 
 def _outcome(row: LoadRow) -> str:

@@ -22,9 +22,6 @@ class _GoalRow(TrialRow):
 
     goal: Goal
 
-    def asked(self) -> Goal:
-        return self.goal
-
 
 def goals_section(run: Run) -> str:
     """A row for each SLO of each load, and for each search; empty where nothing was asked."""
@@ -79,13 +76,14 @@ _FOUND: tuple[Column[Goal], ...] = (
     Column("limit", lambda goal: None if goal.slo is None else goal.slo.limit),
     Column("found", lambda goal: goal.found),
 )
+_DATA: tuple[Column[_GoalRow], ...] = of(lambda row: row.goal, (*_STAGE, *_FOUND))
 _COLUMNS: tuple[Column[_GoalRow], ...] = (
     *PLACE,
     Column("", lambda row: num_shard(row.record), "num_shard"),
     Column("", lambda row: deployment_heading(row.record.deployment), "Setting", units.NAME),
     Column("", lambda row: _load(row.goal), "Load", units.NAME),
     Column("", lambda row: _asked(row.goal), "Asked", units.NAME),
-    *of(_GoalRow.asked, (*_STAGE, *_FOUND)),
+    *_DATA,
     Column("", lambda row: _found(row.goal), "Found"),
     Column("met", lambda row: row.goal.met),
     Column("", lambda row: met_word(row.goal.met), "Met", units.WORD),

@@ -26,6 +26,9 @@ _FIGURES: tuple[Column[StageSummary], ...] = (
 )
 
 
+_OF_STAGE: tuple[Column[LoadRow], ...] = of(lambda row: row.summary, _FIGURES)
+
+
 def _value(figure: Figure | None) -> float | None:
     """Without its interval."""
     return None if figure is None else figure.value
@@ -43,7 +46,7 @@ def against_throughput(run: Run) -> str:
         Column("", lambda row: num_shard(row.record), "num_shard"),
         Column("", lambda row: deployment_heading(row.record.deployment), "Setting", units.NAME),
         Column("", _load, "Load", units.NAME),
-        *of(LoadRow.stage, _FIGURES),
+        *_OF_STAGE,
         VERDICT,
     )
     rows = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from tgi_bench.analysis.host_checks import others_text
 from tgi_bench.analysis.load_metrics import split_metric
@@ -120,16 +121,16 @@ def _stage(row: Row) -> StageSummary | None:
 def slos(trial: LoadTrial, rows: Sequence[Row]) -> Table:
     """What was found of each SLO and whether it was met."""
 
-    def cell(number: int) -> Callable[[StageSummary], str]:
-        return lambda stage: slo_cell(trial.slos[number], stage, stage.slos_met[number])
-
-    wanted = [Column("", cell(n), words.slo(slo)) for n, slo in enumerate(trial.slos)]
+    wanted = [
+        Column("", partial(_slo_cell, slo, number), words.slo(slo))
+        for number, slo in enumerate(trial.slos)
+    ]
     return _of_stages(trial, rows, wanted)
 
 
-def slo_cell(slo: Slo, stage: StageSummary, found: tuple[float | None, bool | None]) -> str:
+def _slo_cell(slo: Slo, number: int, stage: StageSummary) -> str:
     """ "312.00 ms, met"."""
-    value, met = found
+    value, met = stage.slos_met[number]
     if value is None:
         return words.unmeasurable(slo.metric.rpartition("_")[0], stage) or UNDEFINED
     return words.slo_value(slo, value) + words.slo_met(value, met)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from tgi_bench.analysis.distribution import Distribution
 from tgi_bench.analysis.run import Run
 from tgi_bench.analysis.task_run import DirectRecord, TaskFigures, TaskSummary
-from tgi_bench.observation import Outcome
 from tgi_bench.plan.task_trial import GenerateTask
 from tgi_bench.report import task_words, units
 from tgi_bench.report.batch_figures import DISTRIBUTION
@@ -81,7 +80,7 @@ class TaskRow(TrialRow):
     @property
     def word(self) -> str | None:
         """What stands in the cells of one without figures; None where it has some."""
-        if self.end is not None and self.end.outcome is Outcome.OK and self.found.runs:
+        if self.ok and self.found.runs:
             return None
         word = cell_word(self.end)
         return word.lower() if word == "OOM" else word
@@ -130,11 +129,8 @@ def tasks_csv(run: Run) -> str:
 
 def tasks_on_screen(run: Run) -> Table:
     """As the CSV's rows."""
-
-    def word(row: TaskRow) -> str | None:
-        return None if row.end is not None and row.end.outcome is Outcome.OK else UNDEFINED
-
-    return Grid(_COLUMNS, task_rows(run, run.tasks), word).screen()
+    rows = task_rows(run, run.tasks)
+    return Grid(_COLUMNS, rows, lambda row: None if row.ok else UNDEFINED).screen()
 
 
 def _kind(task: TaskSummary) -> str:

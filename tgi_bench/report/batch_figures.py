@@ -113,7 +113,8 @@ def as_csv(run: Run) -> str:
 
 def batches_on_screen(run: Run) -> Table:
     """A row for each trial."""
-    return Grid(_COLUMNS, [batch_row(run, t) for t in run.trials], _short_word).screen()
+    rows = [batch_row(run, t) for t in run.trials]
+    return Grid(_COLUMNS, rows, lambda row: None if row.ok else UNDEFINED).screen()
 
 
 def latency(run: Run, group: Sequence[TrialSummary]) -> Table:
@@ -152,10 +153,6 @@ def trial_word(summary: TrialSummary) -> str:
 
 def _word(row: BatchRow) -> str | None:
     return None if has_figures(row.summary) else trial_word(row.summary)
-
-
-def _short_word(row: BatchRow) -> str | None:
-    return None if row.ok else UNDEFINED
 
 
 def _mean(figures: StepFigures | None) -> float | None:

@@ -171,6 +171,11 @@ class TrialRow:
         """Its server; KeyError where it has none."""
         return self.run.record(self.deployment_id or "")
 
+    @property
+    def verdict(self) -> str:
+        """The trial's own word."""
+        return self.run.verdict.word_of(self.trial_id, self.deployment_id)
+
 
 PLACE: tuple[Column[TrialRow], ...] = (
     Column("run_id", lambda row: row.run.run_id, unit=units.NAME),
@@ -181,19 +186,14 @@ SERVER: tuple[Column[TrialRow], ...] = (
     Column("num_shard", lambda row: known_num_shard(row.record), unit=units.ASKED),
     Column("quantize", lambda row: row.record.deployment.quantize, unit=units.NAME),
 )
-DEPLOYMENT: Column[TrialRow] = Column(
-    "", lambda row: row.deployment_id, unit=units.NAME, screen="Deployment"
-)
+DEPLOYMENT: Column[TrialRow] = Column("", lambda r: r.deployment_id, "", units.NAME, "Deployment")
 OUTCOME: Column[TrialRow] = Column(
     "outcome",
-    lambda row: "not_finished" if row.end is None else row.end.outcome.value,
-    unit=units.OUTCOME,
-    screen="Outcome",
+    lambda r: r.end.outcome.value if r.end else "not_finished",
+    "",
+    units.OUTCOME,
+    "Outcome",
 )
 VERDICT: Column[TrialRow] = Column(
-    "verdict",
-    lambda row: row.run.verdict.word_of(row.trial_id, row.deployment_id),
-    "Verdict",
-    units.NAME,
-    "Verdict",
+    "verdict", lambda row: row.verdict, "Verdict", units.NAME, "Verdict"
 )

@@ -143,17 +143,10 @@ def _deployment(record: DeploymentRecord) -> Json:
     d, facts, engine = record.deployment, record.facts, known_engine(record)
     said: Json = None
     if facts is not None:
-        printed: Json = None if facts.arguments is None else dict(facts.arguments)
         said = {
-            "command": list(facts.command),
-            "arguments": printed,
-            "version": facts.version,
-            "capacity_tokens": facts.capacity_tokens,
-            "capacity_source": facts.capacity_source,
-            "simulated": facts.simulated,
-            "ready_ns": facts.ready_ns,
+            **asdict(facts),
+            "arguments": None if facts.arguments is None else dict(facts.arguments),
             "details": dict(facts.details),
-            "identity": asdict(facts.identity),
             "shards": None if facts.shards is None else _shards(facts.shards),
         }
     return {

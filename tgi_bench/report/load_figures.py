@@ -214,21 +214,14 @@ def load(verdict: Verdict, summary: LoadSummary) -> Json:
 
 
 def _asked(trial: LoadTrial) -> Json:
-    return {
-        "api": trial.spoken.value,
-        "stream": trial.stream,
+    """All of the trial but its ids."""
+    asked = asdict(trial)
+    del asked["trial_id"], asked["deployment_id"], asked["spoken"]
+    whole = {
         "workload": workload_fields(trial.workload),
         "arrivals": arrivals_fields(trial.arrivals),
-        "extent": asdict(trial.extent),
-        "slos": [asdict(slo) for slo in trial.slos],
-        "find": None if trial.find is None else asdict(trial.find),
-        "sampling": asdict(trial.sampling),
-        "request_timeout_ns": trial.request_timeout_ns,
-        "max_in_flight": trial.max_in_flight,
-        "workers": trial.workers,
-        "tokenizer": trial.tokenizer,
-        "quickack": trial.quickack,
     }
+    return {"api": trial.spoken.value, **asked, **whole}
 
 
 def _search(found: Found | None) -> Json:

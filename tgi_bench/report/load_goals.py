@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tgi_bench.analysis.missed import Goal, goals, goals_of
+from tgi_bench.analysis.missed import Goal, goals
 from tgi_bench.analysis.run import Run
 from tgi_bench.plan.load_trial import Sought
 from tgi_bench.report import load_words as words
@@ -102,11 +102,8 @@ def slos_csv(run: Run) -> str:
 
 
 def _rows(run: Run) -> list[_GoalRow]:
-    return [
-        _GoalRow(run, load.trial.trial_id, load.trial.deployment_id, load.end, goal)
-        for load in run.loads
-        for goal in goals_of(load)
-    ]
+    asked = ((goal.load.trial, goal.load.end, goal) for goal in goals(run.loads))
+    return [_GoalRow(run, t.trial_id, t.deployment_id, end, goal) for t, end, goal in asked]
 
 
 def missed_goal(goal: Goal) -> Json:

@@ -77,7 +77,6 @@ class TaskRow(TrialRow):
         """What was loaded."""
         return next(m for m in self.run.models if m.model == self.task.trial.model)
 
-    @property
     def word(self) -> str | None:
         """What stands in the cells of one without figures; None where it has some."""
         if self.ok and self.found.runs:

@@ -93,7 +93,7 @@ def _generates(run: Run) -> str:
     for asked, rows in by_asked.items():
         models = list(dict.fromkeys(row.task.trial.model for row in rows))
         rows.sort(key=lambda row: (models.index(row.task.trial.model), row.found.batch_size))
-        text += f"\n## {asked}\n\n{markdown(Grid(_GENERATE, rows, _word).page())}"
+        text += f"\n## {asked}\n\n{markdown(Grid(_GENERATE, rows, TaskRow.word).page())}"
     return text
 
 
@@ -104,10 +104,6 @@ def _by_asked(run: Run, kind: type[GenerateTask | SummarizeTask]) -> dict[str, l
             rows = found.setdefault(task_words.task_asked(task.trial), [])
             rows += task_rows(run, [task])
     return found
-
-
-def _word(row: TaskRow) -> str | None:
-    return row.word
 
 
 def _largest(run: Run) -> str:
@@ -137,12 +133,8 @@ def _summaries(run: Run) -> str:
     by_asked = _by_asked(run, SummarizeTask)
     text = "# Summarize\n" if by_asked else ""
     for asked, rows in sorted(by_asked.items()):
-        text += f"\n## {asked}\n\n{markdown(Grid(_SUMMARIZE, rows, _no_summary).page())}"
+        text += f"\n## {asked}\n\n{markdown(Grid(_SUMMARIZE, rows, TaskRow.word).page())}"
     return text
-
-
-def _no_summary(row: TaskRow) -> str | None:
-    return row.word or (UNDEFINED if row.found.run is None else None)
 
 
 def _without_figures(run: Run) -> str:
@@ -154,7 +146,7 @@ def _without_figures(run: Run) -> str:
         ends = [
             (name + size.format(row.found.batch_size), row.end)
             for row in task_rows(run, [task])
-            if row.word is not None
+            if row.word() is not None
         ]
         for named, end in ends if task.figures else [(name, task.end)]:
             reason = UNDEFINED if end is None else short_reason(end.reason) or UNDEFINED

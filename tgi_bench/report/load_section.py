@@ -63,10 +63,10 @@ def _group(group: Group, verdict: Verdict) -> str:
         parts.append(f"#### SLOs\n\n{markdown(tables.slos(trial, rows))}")
     parts.append(_errors(group))
     if shown:
-        parts.append(f"#### Requests\n\n{markdown(tables.samples(trial, rows))}")
-        parts.append(f"#### Tokens\n\n{markdown(tables.lengths(trial, rows))}")
+        parts.append(f"#### Requests\n\n{markdown(tables.of_stages(trial, rows, tables.REQUESTS))}")
+        parts.append(f"#### Tokens\n\n{markdown(tables.of_stages(trial, rows, tables.TOKENS))}")
         parts.append(_cached(rows))
-        parts.append(f"#### Client\n\n{markdown(tables.clients(trial, rows))}")
+        parts.append(f"#### Client\n\n{markdown(tables.of_stages(trial, rows, tables.CLIENT))}")
         parts.append(_reopened(trial, rows))
         parts.append(_held_back(rows))
         parts.append(_user_space(rows))

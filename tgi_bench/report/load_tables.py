@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -125,7 +125,7 @@ def slos(trial: LoadTrial, rows: Sequence[Row]) -> Table:
         Column("", partial(_slo_cell, slo, number), words.slo(slo))
         for number, slo in enumerate(trial.slos)
     ]
-    return _of_stages(trial, rows, wanted)
+    return of_stages(trial, rows, wanted)
 
 
 def _slo_cell(slo: Slo, number: int, stage: StageSummary) -> str:
@@ -136,39 +136,21 @@ def _slo_cell(slo: Slo, number: int, stage: StageSummary) -> str:
     return words.slo_value(slo, value) + words.slo_met(value, met)
 
 
-def samples(trial: LoadTrial, rows: Sequence[Row]) -> Table:
-    """Which requests the figures are of."""
-    return _of_stages(trial, rows, _SAMPLES)
-
-
-def lengths(trial: LoadTrial, rows: Sequence[Row]) -> Table:
-    """Tokens that were sent and came, against those asked."""
-    return _of_stages(trial, rows, _LENGTHS)
-
-
-def clients(trial: LoadTrial, rows: Sequence[Row]) -> Table:
-    """What the load client was and how busy."""
-    return _of_stages(trial, rows, _CLIENT)
-
-
-def _of_part(part: LoadPart) -> Callable[[StageSummary], int]:
-    return lambda s: dict(s.by_part).get(part.value, 0)
-
-
 def _window(stage: StageSummary) -> str:
     length_ns = stage.window.end_ns - stage.window.begin_ns
     return words.seconds(round(length_ns / 1e8) * 1e8)
 
 
-_SAMPLES: tuple[Column[StageSummary], ...] = (
-    Column("", _of_part(LoadPart.WARMUP), "Warm-up", units.COUNT),
-    Column("", _of_part(LoadPart.MEASURED), "Measured", units.COUNT),
-    Column("", _of_part(LoadPart.COOLDOWN), "Cool-down", units.COUNT),
+REQUESTS: tuple[Column[StageSummary], ...] = (
+    Column("", lambda s: dict(s.by_part).get(LoadPart.WARMUP, 0), "Warm-up", units.COUNT),
+    Column("", lambda s: dict(s.by_part).get(LoadPart.MEASURED, 0), "Measured", units.COUNT),
+    Column("", lambda s: dict(s.by_part).get(LoadPart.COOLDOWN, 0), "Cool-down", units.COUNT),
     Column("", lambda s: s.requests, "In the window", units.COUNT),
     Column("", _window, "Window"),
     Column("", lambda s: "found in the data" if s.window.steady else "as planned", "Window is"),
     Column("", lambda s: s.drift, "Drift", units.CHANGE),
 )
+"""Which requests the figures are of."""
 
 
 def _of_prompts(stage: StageSummary, count: int) -> int | None:
@@ -176,7 +158,7 @@ def _of_prompts(stage: StageSummary, count: int) -> int | None:
     return count if stage.lengths.prompts_said else None
 
 
-_LENGTHS: tuple[Column[StageSummary], ...] = (
+TOKENS: tuple[Column[StageSummary], ...] = (
     Column("", lambda s: s.lengths.requests, "Requests", units.COUNT),
     Column("", lambda s: _of_prompts(s, s.lengths.prompt_tokens), "Prompt tokens", units.NUMBER),
     Column("", lambda s: _of_prompts(s, s.lengths.wrong_prompts), "Wrong prompts", units.NUMBER),
@@ -186,6 +168,7 @@ _LENGTHS: tuple[Column[StageSummary], ...] = (
     Column("", lambda s: s.lengths.short_or_long, "Other lengths", units.COUNT),
     Column("", lambda s: ", ".join(s.counted_by) or None, "Tokens counted by"),
 )
+"""Tokens that were sent and came, against those asked."""
 
 
 def _others(stage: StageSummary) -> str | None:
@@ -205,7 +188,7 @@ def _cpu_share(stage: StageSummary, cpu_ns: int | None) -> str | None:
     return f"{cpu_ns / wall_ns:.0%} of a core" if cpu_ns is not None and wall_ns > 0 else None
 
 
-_CLIENT: tuple[Column[StageSummary], ...] = (
+CLIENT: tuple[Column[StageSummary], ...] = (
     Column("", lambda s: s.client.workers, "Workers"),
     Column("", _busiest, "Busiest worker"),
     Column("", lambda s: _cpu_share(s, s.client.parent_cpu_ns), "Parent"),
@@ -219,9 +202,10 @@ _CLIENT: tuple[Column[StageSummary], ...] = (
     Column("", lambda s: s.client.clock_step_ns, "Clock moved", units.MICROSECONDS),
     Column("", _others, "CPU of other programs"),
 )  # fmt: skip
+"""What the load client was and how busy."""
 
 
-def _of_stages(
+def of_stages(
     trial: LoadTrial, rows: Sequence[Row], columns: Sequence[Column[StageSummary]]
 ) -> Table:
     """A row for each row that has figures."""

@@ -22,7 +22,6 @@ from tgi_bench.report.words import (
     outcome_words,
     short_reason,
 )
-from tgi_bench.task_observation import DirectFacts
 
 _GIB = 2**30
 _GENERATE: tuple[Column[TaskRow], ...] = (
@@ -31,6 +30,7 @@ _GENERATE: tuple[Column[TaskRow], ...] = (
     *of(TaskRow.figures, (*SPEED, *STEP, *figures.PREFILL, RUN[0], *figures.BESIDE)),
     VERDICT,
 )
+_FACTS: tuple[Column[DirectRecord], ...] = of(lambda record: record.facts, figures.FACTS)
 _SUMMARIZE: tuple[Column[TaskRow], ...] = (
     figures.MODEL,
     *of(TaskRow.figures, (*RUN, SIZES[2], *SIZES[:2], SPEED[0], STEP[0], *figures.BESIDE)),
@@ -66,7 +66,7 @@ def _models(run: Run) -> str:
         Column("", lambda record: task_words.device(run, record), "Device", units.NAME),
         Column("", lambda record: record.model.devices, "Devices"),
         Column("", lambda r: task_words.parallelism(r.model) or None, "Parallelism", units.WORD),
-        *of(_facts, figures.FACTS),
+        *_FACTS,
     )
     said: dict[str, dict[str, None]] = {}
     for record in run.models:
@@ -80,10 +80,6 @@ def _models(run: Run) -> str:
     random = any(record.model.random_weights for record in run.models)
     table = markdown(Grid(columns, run.models).page())
     return f"# Models\n\n{drawn if random else ''}{table}\n{details}"
-
-
-def _facts(record: DirectRecord) -> DirectFacts | None:
-    return record.facts
 
 
 def _generates(run: Run) -> str:

@@ -137,16 +137,12 @@ class Grid(Generic[R]):
     def _table(
         self, headed: Sequence[tuple[str, Column[R]]], cell: Callable[[Column[R], R], str]
     ) -> Table:
-        rows = []
-        for row in self.rows:
-            word = self.word(row)
-            rows.append(
-                tuple(
-                    cell(c, row) if word is None or not c.unit.figure else word for _, c in headed
-                )
-            )
+        rows = tuple(
+            tuple(cell(c, row) if word is None or not c.unit.figure else word for _, c in headed)
+            for row, word in zip(self.rows, map(self.word, self.rows), strict=True)
+        )
         right = frozenset(i for i, (_, c) in enumerate(headed) if c.unit.right)
-        return Table(tuple(header for header, _ in headed), tuple(rows), right)
+        return Table(tuple(header for header, _ in headed), rows, right)
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,13 +49,11 @@ def _rate(
 
 SAMPLES: Column[LoadDistribution] = Column("samples", lambda d: d.count, "Count", units.COUNT)
 MEAN = _time("mean", lambda d: d.mean, "Mean")
-P50 = _time("p50", lambda d: d.p50, "p50")
-P99 = _time("p99", lambda d: d.p99, "p99")
 PERCENTILES: tuple[Column[LoadDistribution], ...] = (
-    P50,
+    _time("p50", lambda d: d.p50, "p50"),
     _time("p90", lambda d: d.p90, "p90"),
     _time("p95", lambda d: d.p95, "p95"),
-    P99,
+    _time("p99", lambda d: d.p99, "p99"),
     _time("p999", lambda d: d.p999, "p99.9"),
     Column("max", lambda d: d.highest, "Max", units.FINE_MS),
 )

@@ -194,14 +194,16 @@ CLIENT: tuple[Column[StageSummary], ...] = (
     Column("", lambda s: _cpu_share(s, s.client.parent_cpu_ns), "Parent"),
     Column("", lambda s: "kernel" if s.client.kernel_stamps else "user space", "Stamps"),
     Column(
-        "", lambda s: s.shared_reads / s.events if s.events else None, "Events sharing a read",
+        "",
+        lambda s: s.shared_reads / s.events if s.events else None,
+        "Events sharing a read",
         units.SHARE,
     ),
     Column("", lambda s: s.client.connections_opened, "Connections", units.COUNT),
     Column("", lambda s: s.client.connections_reopened, "Reopened", units.COUNT),
     Column("", lambda s: s.client.clock_step_ns, "Clock moved", units.MICROSECONDS),
     Column("", _others, "CPU of other programs"),
-)  # fmt: skip
+)
 """What the load client was and how busy."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from tgi_bench.analysis.distribution import Distribution
 from tgi_bench.analysis.run import Run
@@ -171,19 +171,10 @@ def _distribution(found: Distribution | None) -> Json:
 
 
 def model_json(record: DirectRecord) -> Json:
-    """One model of the JSON document."""
-    model, facts = record.model, record.facts
-    return {
-        "model_id": model.model_id,
-        "model": model.model,
-        "random_weights": model.random_weights,
-        "weights_seed": model.weights_seed,
-        "dtype": model.dtype.value,
-        "device": model.device.value,
-        "num_shard": model.num_shard,
-        "layer_split": model.layer_split,
-        "loaded": (
-            None if facts is None else {**fields(FACTS, facts), "details": dict(facts.details)}
-        ),
-        "failure": record.failure,
-    }
+    """One model of the JSON document: what was asked, without its limits, and what was loaded."""
+    facts, asked = record.facts, asdict(record.model)
+    del asked["memory_limit_bytes"], asked["load_timeout_s"]
+    loaded: Json = None
+    if facts is not None:
+        loaded = {**fields(FACTS, facts), "details": dict(facts.details)}
+    return {**asked, "loaded": loaded, "failure": record.failure}

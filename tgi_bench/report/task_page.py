@@ -23,7 +23,8 @@ from tgi_bench.report.words import (
     short_reason,
 )
 
-_GIB = 2**30
+_PROMPT, _NEW, _CALLS = SIZES
+_PER_S, _ = SPEED
 _GENERATE: tuple[Column[TaskRow], ...] = (
     figures.MODEL,
     figures.BATCH_SIZE,
@@ -33,7 +34,7 @@ _GENERATE: tuple[Column[TaskRow], ...] = (
 _FACTS: tuple[Column[DirectRecord], ...] = of(lambda record: record.facts, figures.FACTS)
 _SUMMARIZE: tuple[Column[TaskRow], ...] = (
     figures.MODEL,
-    *of(TaskRow.figures, (*RUN, SIZES[2], *SIZES[:2], SPEED[0], STEP[0], *figures.BESIDE)),
+    *of(TaskRow.figures, (*RUN, _CALLS, _PROMPT, _NEW, _PER_S, STEP[0], *figures.BESIDE)),
     VERDICT,
 )
 

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class Added:
     """One Column, in one line of one file, and where it is to be found.
 
     run, page, table: whose documents are looked at. cell, short, number: of its first row, as the
@@ -43,7 +43,7 @@ class Figure:
 
 
 FIGURES = (
-    Figure(
+    Added(
         "batch_figures",
         "OF_A_TRIAL",
         'Column("steps", lambda t: t.runs * 2.5, "Steps taken", units.RATE, "Steps")',
@@ -57,7 +57,7 @@ FIGURES = (
         "7.5",
         7.5,
     ),
-    Figure(
+    Added(
         "load_figures",
         "RATES",
         'Column("events_per_s", lambda s: s.events / 4, "Events (1/s)", units.RATE, "Events/s")',
@@ -71,7 +71,7 @@ FIGURES = (
         "774.0",
         774.0,
     ),
-    Figure(
+    Added(
         "task_figures",
         "BESIDE",
         'Column("wait", lambda f: f.runs * 4e6, "Wait", units.MS, "Waited")',
@@ -142,7 +142,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Shown:
 class TestAFigure:
     """A Column in one tuple: it is on the page, in CSV, in JSON and on the screen."""
 
-    def test_on_the_page(self, figure: Figure, shown: Shown) -> None:
+    def test_on_the_page(self, figure: Added, shown: Shown) -> None:
         pages = shown[figure.run]["pages"]
         assert isinstance(pages, dict)
         cells = [
@@ -155,14 +155,14 @@ class TestAFigure:
         row = cells[cells.index(heads[0]) + 2]
         assert row[heads[0].index(figure.title)] == figure.cell
 
-    def test_in_csv(self, figure: Figure, shown: Shown) -> None:
+    def test_in_csv(self, figure: Added, shown: Shown) -> None:
         rows = list(csv.DictReader(io.StringIO(str(shown[figure.run]["csv"]))))
         assert float(rows[0][figure.key]) == figure.number
 
-    def test_in_json(self, figure: Figure, shown: Shown) -> None:
+    def test_in_json(self, figure: Added, shown: Shown) -> None:
         assert (figure.key, figure.number) in _pairs(shown[figure.run]["json"])
 
-    def test_on_the_screen(self, figure: Figure, shown: Shown) -> None:
+    def test_on_the_screen(self, figure: Added, shown: Shown) -> None:
         lines = str(shown[figure.run]["screen"]).splitlines()
         (head,) = (line for line in lines if figure.screen in line.split())
         ends = head.index(figure.screen) + len(figure.screen)

@@ -88,7 +88,7 @@ VALUE: tuple[Column[LoadStage], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class LoadRow(TrialRow):
+class StageRow(TrialRow):
     """A stage of a load, None of one without a stage; and a metric, where a row is of one."""
 
     load: LoadSummary
@@ -102,14 +102,14 @@ _TIMES: tuple[Column[StageSummary], ...] = (
     Column("", lambda s: s.ttft.p99 if s.ttft else None, "", units.MS, "TTFT p99"),
     Column("", lambda s: _itl_p99(s), "", units.MS, "ITL p99"),
 )
-_ASKED: tuple[Column[LoadRow], ...] = of(
+_ASKED: tuple[Column[StageRow], ...] = of(
     lambda row: row.summary.stage if row.summary else None, (STAGE, _REPEAT, *VALUE)
 )
-_DISTRIBUTION: tuple[Column[LoadRow], ...] = of(lambda row: row.found, DISTRIBUTION)
-_OF_STAGE: tuple[Column[LoadRow], ...] = of(
+_DISTRIBUTION: tuple[Column[StageRow], ...] = of(lambda row: row.found, DISTRIBUTION)
+_OF_STAGE: tuple[Column[StageRow], ...] = of(
     lambda row: row.summary, (*RATES, *_TIMES, *SENT, SUCCESS, LATE, DROPPED, _SCHEDULED)
 )
-_COLUMNS: tuple[Column[LoadRow], ...] = (
+_COLUMNS: tuple[Column[StageRow], ...] = (
     *PLACE,
     *SERVER,
     DEPLOYMENT,
@@ -150,21 +150,21 @@ def loads_on_screen(run: Run) -> Table:
     return Grid(_COLUMNS, rows, lambda row: UNDEFINED if row.summary is None else None).screen()
 
 
-def load_rows(run: Run, load: LoadSummary, shown: bool) -> list[LoadRow]:
+def load_rows(run: Run, load: LoadSummary, shown: bool) -> list[StageRow]:
     """One for each stage; one without figures where they are not shown."""
     trial = load.trial
     return [
-        LoadRow(run, trial.trial_id, trial.deployment_id, load.end, load, stage)
+        StageRow(run, trial.trial_id, trial.deployment_id, load.end, load, stage)
         for stage in (load.stages if shown else (None,))
     ]
 
 
-def _asked_in_words(row: LoadRow) -> str:
+def _asked_in_words(row: StageRow) -> str:
     trial, summary = row.load.trial, row.summary
     return words.load_asked(trial, summary.stage) if summary else words.load_planned(trial)
 
 
-def _outcome(row: LoadRow) -> str:
+def _outcome(row: StageRow) -> str:
     """A step of a search that goes on is whole itself."""
     if row.end is None and row.summary is not None and not row.load.cut_off(row.summary):
         return Outcome.OK.value
@@ -177,7 +177,7 @@ def _itl_p99(stage: StageSummary) -> Value:
     return stage.itl.p99
 
 
-def _slos(row: LoadRow) -> str | None:
+def _slos(row: StageRow) -> str | None:
     """Of a step of a search whether it is one that the search goes up from."""
     trial, stage = row.load.trial, row.summary
     if stage is None or not trial.slos:

@@ -8,7 +8,7 @@ from tgi_bench.load_observation import ClientFloor
 from tgi_bench.report import load_words as words
 from tgi_bench.report import units
 from tgi_bench.report.column import VERDICT, Column, Grid, of
-from tgi_bench.report.load_figures import LoadRow, load_rows
+from tgi_bench.report.load_figures import StageRow, load_rows
 from tgi_bench.report.load_group import PARTIAL, has_figures
 from tgi_bench.report.load_search import answer
 from tgi_bench.report.table import markdown
@@ -26,7 +26,7 @@ _FIGURES: tuple[Column[StageSummary], ...] = (
 )
 
 
-_OF_STAGE: tuple[Column[LoadRow], ...] = of(lambda row: row.summary, _FIGURES)
+_OF_STAGE: tuple[Column[StageRow], ...] = of(lambda row: row.summary, _FIGURES)
 
 
 def _value(figure: Figure | None) -> float | None:
@@ -42,7 +42,7 @@ def _itl(stage: StageSummary) -> Value:
 
 def against_throughput(run: Run) -> str:
     """One row for each load stage with figures and each step of a search, then the answers."""
-    columns: tuple[Column[LoadRow], ...] = (
+    columns: tuple[Column[StageRow], ...] = (
         Column("", lambda row: num_shard(row.record), "num_shard"),
         Column("", lambda row: deployment_heading(row.record.deployment), "Setting", units.NAME),
         Column("", _load, "Load", units.NAME),
@@ -67,7 +67,7 @@ def against_throughput(run: Run) -> str:
     return "\n".join(["# Latency against throughput\n", *sections]) if sections else ""
 
 
-def _load(row: LoadRow) -> str:
+def _load(row: StageRow) -> str:
     if row.summary is None:
         return words.load_planned(row.load.trial)
     cut_off = f", {PARTIAL}" if row.load.cut_off(row.summary) else ""

@@ -62,7 +62,7 @@ FACTS: tuple[Column[DirectFacts], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class TaskRow(TrialRow):
+class DirectRow(TrialRow):
     """A batch size that was tried, or a document."""
 
     task: TaskSummary
@@ -86,13 +86,13 @@ class TaskRow(TrialRow):
 
 
 _RUN_ID, _, _TRIAL_ID = PLACE
-MODEL: Column[TaskRow] = Column(
+MODEL: Column[DirectRow] = Column(
     "", lambda row: row.task.trial.model.model_id, "Weights", units.NAME, "Model"
 )
-BATCH_SIZE: Column[TaskRow] = Column(
+BATCH_SIZE: Column[DirectRow] = Column(
     "batch_size", lambda row: row.found.batch_size, "Batch Size", units.ASKED, "Batch"
 )
-_COLUMNS: tuple[Column[TaskRow], ...] = (
+_COLUMNS: tuple[Column[DirectRow], ...] = (
     _RUN_ID,
     _TRIAL_ID,
     MODEL,
@@ -106,16 +106,16 @@ _COLUMNS: tuple[Column[TaskRow], ...] = (
     BATCH_SIZE,
     OUTCOME,
     Column("runs", lambda row: row.found.runs),
-    *of(TaskRow.figures, (*SIZES, *RUN, *PREFILL, *STEP, *SPEED, *BESIDE)),
+    *of(DirectRow.figures, (*SIZES, *RUN, *PREFILL, *STEP, *SPEED, *BESIDE)),
     Column("reason", lambda row: None if row.end is None else row.end.reason),
     VERDICT,
 )
 
 
-def task_rows(run: Run, tasks: Sequence[TaskSummary]) -> list[TaskRow]:
+def task_rows(run: Run, tasks: Sequence[TaskSummary]) -> list[DirectRow]:
     """One for each batch size and document."""
     return [
-        TaskRow(run, task.trial.trial_id, None, found.end, task, found)
+        DirectRow(run, task.trial.trial_id, None, found.end, task, found)
         for task in tasks
         for found in task.figures
     ]

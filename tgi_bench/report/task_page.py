@@ -12,7 +12,7 @@ from tgi_bench.report import task_words, units
 from tgi_bench.report.column import VERDICT, Column, Grid, of
 from tgi_bench.report.index import reproduce
 from tgi_bench.report.table import Table, markdown
-from tgi_bench.report.task_figures import RUN, SIZES, SPEED, STEP, TaskRow, task_rows
+from tgi_bench.report.task_figures import RUN, SIZES, SPEED, STEP, DirectRow, task_rows
 from tgi_bench.report.telemetry_section import devices_section
 from tgi_bench.report.verdict import environment, verdict
 from tgi_bench.report.words import (
@@ -25,16 +25,16 @@ from tgi_bench.report.words import (
 
 _PROMPT, _NEW, _CALLS = SIZES
 _PER_S, _ = SPEED
-_GENERATE: tuple[Column[TaskRow], ...] = (
+_GENERATE: tuple[Column[DirectRow], ...] = (
     figures.MODEL,
     figures.BATCH_SIZE,
-    *of(TaskRow.figures, (*SPEED, *STEP, *figures.PREFILL, RUN[0], *figures.BESIDE)),
+    *of(DirectRow.figures, (*SPEED, *STEP, *figures.PREFILL, RUN[0], *figures.BESIDE)),
     VERDICT,
 )
 _FACTS: tuple[Column[DirectRecord], ...] = of(lambda record: record.facts, figures.FACTS)
-_SUMMARIZE: tuple[Column[TaskRow], ...] = (
+_SUMMARIZE: tuple[Column[DirectRow], ...] = (
     figures.MODEL,
-    *of(TaskRow.figures, (*RUN, _CALLS, _PROMPT, _NEW, _PER_S, STEP[0], *figures.BESIDE)),
+    *of(DirectRow.figures, (*RUN, _CALLS, _PROMPT, _NEW, _PER_S, STEP[0], *figures.BESIDE)),
     VERDICT,
 )
 
@@ -90,12 +90,12 @@ def _generates(run: Run) -> str:
     for asked, rows in by_asked.items():
         models = list(dict.fromkeys(row.task.trial.model for row in rows))
         rows.sort(key=lambda row: (models.index(row.task.trial.model), row.found.batch_size))
-        text += f"\n## {asked}\n\n{markdown(Grid(_GENERATE, rows, TaskRow.word).page())}"
+        text += f"\n## {asked}\n\n{markdown(Grid(_GENERATE, rows, DirectRow.word).page())}"
     return text
 
 
-def _by_asked(run: Run, kind: type[GenerateTask | SummarizeTask]) -> dict[str, list[TaskRow]]:
-    found: dict[str, list[TaskRow]] = {}
+def _by_asked(run: Run, kind: type[GenerateTask | SummarizeTask]) -> dict[str, list[DirectRow]]:
+    found: dict[str, list[DirectRow]] = {}
     for task in run.tasks:
         if isinstance(task.trial.task, kind):
             rows = found.setdefault(task_words.task_asked(task.trial), [])
@@ -130,7 +130,7 @@ def _summaries(run: Run) -> str:
     by_asked = _by_asked(run, SummarizeTask)
     text = "# Summarize\n" if by_asked else ""
     for asked, rows in sorted(by_asked.items()):
-        text += f"\n## {asked}\n\n{markdown(Grid(_SUMMARIZE, rows, TaskRow.word).page())}"
+        text += f"\n## {asked}\n\n{markdown(Grid(_SUMMARIZE, rows, DirectRow.word).page())}"
     return text
 
 

@@ -26,6 +26,9 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 # Sweeps end what killed ones left: not of tests that run beside these, nor of anybody else.
 os.environ[DOMAIN_MARK] = uuid.uuid4().hex[:12]
 
+# Two workers with two threads each on two cores wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 GOLDEN = Path(__file__).parent / "golden"
 
 

@@ -96,7 +96,10 @@ def cli() -> None:
 @click.option("--resume", is_flag=True, help="Go on with the newest unfinished run of this plan.")
 @click.option("--no-pull", is_flag=True, help="Refuse a missing image instead of pulling it.")
 def sweep(request: Request, results: Path, resume: bool, no_pull: bool) -> None:
-    """Launch, drive, record and report every deployment of EXPERIMENT (a YAML file)."""
+    """Measure every deployment of EXPERIMENT, and report.
+
+    EXPERIMENT is a YAML file: each server of its matrix is launched, driven, recorded and reported.
+    """
     from tgi_bench.cli import sweep_command
 
     sys.exit(sweep_command.run(request, sweep_command.SweepOptions(results, resume, not no_pull)))
@@ -105,7 +108,10 @@ def sweep(request: Request, results: Path, resume: bool, no_pull: bool) -> None:
 @cli.command()
 @_experiment_request
 def plan(request: Request) -> None:
-    """Print what a sweep of EXPERIMENT would run, with estimates; touch nothing."""
+    """Print what a sweep of EXPERIMENT would run.
+
+    With estimates of its time and memory; nothing is started or touched.
+    """
     from tgi_bench.cli import plan_command
 
     plan_command.run(request)
@@ -127,9 +133,9 @@ def plan(request: Request) -> None:
     show_default=True,
 )
 def estimate(matrix: MatrixOptions | Request, calibration: str | None, form: str) -> None:
-    """Estimate time, memory and energy of a matrix, or of EXPERIMENT's batches; no server.
+    """Estimate time, memory and energy, without a server.
 
-    As in tgi-bench estimate --model bigscience/bloomz-7b1-mt --num-shard 1,2,4,8
+    Of a matrix of options, or of EXPERIMENT's batches. As in tgi-bench estimate --model bigscience/bloomz-7b1-mt --num-shard 1,2,4,8
     --batch-size 1,8,32 --prompt-tokens 1024 --new-tokens 8
     """
     from tgi_bench.cli import estimate_command
@@ -175,9 +181,9 @@ def calibrate(
 @_results
 @click.option("--resume", is_flag=True, help="Go on with the newest unfinished run of these loads.")
 def load(options: LoadOptions, results: Path, resume: bool) -> None:
-    """Send requests over HTTP to the server at URL, which runs already, and report.
+    """Send requests over HTTP to the server at URL, and report.
 
-    TGI's own API or an OpenAI-compatible one, found by asking. As in
+    The server runs already. TGI's own API or an OpenAI-compatible one, found by asking. As in
     tgi-bench load http://127.0.0.1:3000 -c 1,8,64 --prompt-tokens 512 --duration 30s
     """
     from tgi_bench.cli import load_command, sweep_command
@@ -202,7 +208,7 @@ def load(options: LoadOptions, results: Path, resume: bool) -> None:
 )
 @click.option("--format", "form", default="table", show_default=True, help="table or json.")
 def selfcheck(streams: str, seconds: float, held: int, form: str) -> None:
-    """Measure the load client's own error on this machine, against a null server.
+    """Measure the load client's own error on this machine.
 
     The null server sends tokens on a schedule and logs when; what the client says is laid beside
     that log.
@@ -265,9 +271,9 @@ def import_(file: Path, name: str | None, results: Path) -> None:
 
 @cli.command()
 def clean() -> None:
-    """End what killed sweeps have left: processes, containers, sockets; say what it did.
+    """End what killed sweeps have left, and say what it did.
 
-    What belongs to a sweep that still runs is not touched. A sweep does this when it begins.
+    These are processes, containers and sockets. What belongs to a sweep that still runs is not touched. A sweep does this when it begins.
     """
     from tgi_bench.cli import clean_command
 
@@ -286,7 +292,7 @@ def schema() -> None:
 @engine_options
 @click.argument("launcher_arguments", nargs=-1, type=click.UNPROCESSED)
 def serve(options: EngineOptions, launcher_arguments: tuple[str, ...]) -> None:
-    """Run the embedded server: text-generation-launcher's arguments and wire protocols.
+    """Run the embedded server, which speaks TGI's protocols.
 
     LAUNCHER_ARGUMENTS are those of that version, as in --model-id bigscience/bloomz-7b1-mt
     --num-shard 2 --port 3000; each may also come from its environment variable. It listens on

@@ -29,7 +29,7 @@ from tgi_bench.report.column import (
     of,
 )
 from tgi_bench.report.json_text import Json, ended
-from tgi_bench.report.load_group import has_figures
+from tgi_bench.report.load_group import PARTIAL, has_figures
 from tgi_bench.report.table import Table
 from tgi_bench.report.units import Value
 from tgi_bench.report.words import UNDEFINED, outcome_words
@@ -165,8 +165,9 @@ def _asked_in_words(row: StageRow) -> str:
 
 
 def _outcome(row: StageRow) -> str:
-    """A step of a search that goes on is whole itself."""
-    if row.end is None and row.summary is not None and not row.load.cut_off(row.summary):
+    """A step of a search may be whole although the search was cut off."""
+    goes_on = row.end is None or row.load.trial.find is not None
+    if goes_on and row.summary is not None and not row.load.cut_off(row.summary):
         return Outcome.OK.value
     return outcome_words(row.end)
 
@@ -183,7 +184,7 @@ def _slos(row: StageRow) -> str | None:
     if stage is None or not trial.slos:
         return None
     if trial.find is not None:
-        return met_word(met(trial, stage))
+        return PARTIAL if row.load.cut_off(stage) else met_word(met(trial, stage))
     found = [met for _, met in stage.slos_met]
     return met_word(False if False in found else None if None in found else True)
 

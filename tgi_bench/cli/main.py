@@ -135,7 +135,8 @@ def plan(request: Request) -> None:
 def estimate(matrix: MatrixOptions | Request, calibration: str | None, form: str) -> None:
     """Estimate time, memory and energy, without a server.
 
-    Of a matrix of options, or of EXPERIMENT's batches. As in tgi-bench estimate --model bigscience/bloomz-7b1-mt --num-shard 1,2,4,8
+    Of a matrix of options, or of EXPERIMENT's batches. As in tgi-bench estimate --model
+    bigscience/bloomz-7b1-mt --num-shard 1,2,4,8
     --batch-size 1,8,32 --prompt-tokens 1024 --new-tokens 8
     """
     from tgi_bench.cli import estimate_command
@@ -273,7 +274,8 @@ def import_(file: Path, name: str | None, results: Path) -> None:
 def clean() -> None:
     """End what killed sweeps have left, and say what it did.
 
-    These are processes, containers and sockets. What belongs to a sweep that still runs is not touched. A sweep does this when it begins.
+    These are processes, containers and sockets. What belongs to a sweep that still runs is
+    not touched. A sweep does this when it begins.
     """
     from tgi_bench.cli import clean_command
 

@@ -279,6 +279,15 @@ def test_exceptions_to_the_rule_are_there_and_needed() -> None:
         assert prints_or_exits((PACKAGE / name).read_text(encoding="utf-8")), name
 
 
+def test_a_class_name_stands_for_one_thing() -> None:
+    places: dict[str, list[str]] = {}
+    for path in sources():
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(path.relative_to(PACKAGE).as_posix())
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
 def test_files_stay_small() -> None:
     long = {
         path.relative_to(PACKAGE).as_posix(): length

@@ -242,12 +242,12 @@ class Sweep:
             return
         # Both need numpy, whose import a sweep of batches need not wait for.
         from tgi_bench.analysis.certainty import certainly
-        from tgi_bench.analysis.load_run import Found
+        from tgi_bench.analysis.load_run import SearchAnswer
         from tgi_bench.analysis.load_summary import summarise_stage
-        from tgi_bench.analysis.search import Probe, met, next_probe
+        from tgi_bench.analysis.search import SearchStep, met, next_probe
 
-        probes: list[Probe] = []
-        while not isinstance(value := next_probe(trial.find, probes), Found):
+        probes: list[SearchStep] = []
+        while not isinstance(value := next_probe(trial.find, probes), SearchAnswer):
             seen: list[RequestObservation] = []
 
             def keep(
@@ -263,7 +263,7 @@ class Sweep:
             stage = self._run_stage(replace(prepared, trial=step), ask, recording, listener)
             _require_alive(recording, server)
             summary = summarise_stage(trial, stage, seen)
-            probe = Probe(value, met(trial, summary), certainly(trial, summary))
+            probe = SearchStep(value, met(trial, summary), certainly(trial, summary))
             self.watcher.load_tried(trial, ask, probe.met)
             probes.append(probe)
 

@@ -21,7 +21,7 @@ from tgi_bench.drive.direct_messages import RunAsk
 from tgi_bench.errors import LaunchError, StepError
 from tgi_bench.observation import Outcome, TrialEnd
 from tgi_bench.plan.plan import Plan
-from tgi_bench.plan.task_trial import Device, DirectModel, GenerateTask, TaskTrial
+from tgi_bench.plan.task_trial import DirectModel, GenerateTask, TaskDevice, TaskTrial
 from tgi_bench.record.store import RunStore
 from tgi_bench.record.telemetry_choice import own_devices
 from tgi_bench.record.telemetry_watch import TelemetryWatch
@@ -66,7 +66,7 @@ class DirectSweep:
         KeyboardInterrupt passes through: the processes are ended, the trial stays without end.
         """
         for model in self.plan.direct_models:
-            on_cpu = model.device is Device.CPU
+            on_cpu = model.device is TaskDevice.CPU
             devices = own_devices(model.devices, os.environ, cpu_only=on_cpu)
             with self.telemetry.of(devices), _hosts(self, model) as hosts:
                 for trial in self.plan.task_trials:

@@ -14,12 +14,12 @@ from tgi_bench.analysis.task_verdict import judge_tasks
 from tgi_bench.observation import Outcome, TrialEnd
 from tgi_bench.plan.plan import Plan
 from tgi_bench.plan.task_trial import (
-    Device,
     DirectModel,
     Dtype,
     FindBatch,
     GenerateTask,
     SummarizeTask,
+    TaskDevice,
     TaskTrial,
 )
 from tgi_bench.task_observation import DirectFacts, TaskCall, TaskPart, TaskRun
@@ -46,7 +46,7 @@ def model(dtype: Dtype = Dtype.BF16, **changes: object) -> DirectModel:
         random_weights=True,
         weights_seed=0,
         dtype=dtype,
-        device=Device.CUDA,
+        device=TaskDevice.CUDA,
         num_shard=1,
         layer_split=1,
         memory_limit_bytes=None,

@@ -13,7 +13,7 @@ from tgi_bench.analysis.identity_checks import identity_checks
 from tgi_bench.analysis.rules import Check, CheckStatus
 from tgi_bench.analysis.run import DeploymentRecord
 from tgi_bench.launch.contact import contact
-from tgi_bench.launch.facts import Said
+from tgi_bench.launch.facts import ServerSaid
 from tgi_bench.plan.plan import ANY_MODEL, AttachOptions, Engine, LauncherKind
 
 PASSED, FAILED, NOT_CHECKED = CheckStatus.PASSED, CheckStatus.FAILED, CheckStatus.NOT_CHECKED
@@ -35,7 +35,7 @@ def answered(
         arguments=(),
     )
     with recorded(folder, *names) as server:
-        identity = Said.by(contact(server.url)).identity
+        identity = ServerSaid.by(contact(server.url)).identity
     said = replace(facts(asked), version=identity.version, identity=identity, shards=None)
     return DeploymentRecord(asked, replace(said, simulated=False), "")
 

@@ -11,12 +11,12 @@ from tgi_bench.analysis.load_run import (
     Begin,
     CachedTokens,
     Figure,
-    Found,
     LoadDistribution,
     LoadSummary,
     Moved,
     Part,
     Reopening,
+    SearchAnswer,
     Shift,
     Silences,
     StageSummary,
@@ -604,7 +604,7 @@ SEARCH = replace(
 )
 
 
-def searched(found: Found | None) -> LoadSummary:
+def searched(found: SearchAnswer | None) -> LoadSummary:
     """A probe that met the SLO, and one that failed it under overload."""
     good = replace(BASE, slos_met=((100.0 * MS, True),))
     over = outcomes(ok=100, overloaded=100)(
@@ -620,25 +620,25 @@ def searched(found: Found | None) -> LoadSummary:
 
 
 def test_overload_is_a_searchs_business() -> None:
-    found = load_checks((searched(Found(8, 8, 9, True)),), ())
+    found = load_checks((searched(SearchAnswer(8, 8, 9, True)),), ())
     assert [c.name for c in found if not c.passed] == []
 
 
 def test_the_client_is_asked_about_the_steps_that_decide() -> None:
-    load = searched(Found(8, 8, 16, True))
+    load = searched(SearchAnswer(8, 8, 16, True))
     slow = replace(load, stages=(load.stages[0], client(parent_cpu_ns=9 * S)(load.stages[1])))
     found = check("of a core", (slow,))
     assert not found.passed
     assert "find-max_concurrency at concurrency 16, repeat 2 (" in found.finding
-    assert check("of a core", (replace(slow, found=Found(8, 8, 9, True)),)).passed
+    assert check("of a core", (replace(slow, found=SearchAnswer(8, 8, 9, True)),)).passed
 
 
 def test_the_server_is_asked_about_the_answer() -> None:
     """Another value that met the SLOs is none that figures are taken from."""
-    load = searched(Found(8, 8, 16, True))
+    load = searched(SearchAnswer(8, 8, 16, True))
     drifted = replace(load.stages[0], steadiness=DRIFTED)
     assert not check("halves", (replace(load, stages=(drifted, load.stages[1])),)).passed
-    other = replace(load, stages=(drifted, load.stages[1]), found=Found(4, 4, 16, True))
+    other = replace(load, stages=(drifted, load.stages[1]), found=SearchAnswer(4, 4, 16, True))
     assert not check("halves", (other,)).made
 
 
@@ -650,14 +650,14 @@ def test_one_that_was_cut_off_has_no_answers_to_miss() -> None:
 @pytest.mark.parametrize(
     ("found", "passed", "finding"),
     [
-        (Found(8, 8, 9, True), True, "bracketed in 1"),
-        (Found(None, None, 1, True), True, "bracketed in 1"),
-        (Found(64, 64, None, True), False, "64, the highest allowed, met them"),
-        (Found(8, 8, 16, False), False, "cut off"),
+        (SearchAnswer(8, 8, 9, True), True, "bracketed in 1"),
+        (SearchAnswer(None, None, 1, True), True, "bracketed in 1"),
+        (SearchAnswer(64, 64, None, True), False, "64, the highest allowed, met them"),
+        (SearchAnswer(8, 8, 16, False), False, "cut off"),
         (None, False, "cut off"),
     ],
 )
-def test_a_searchs_end(found: Found | None, passed: bool, finding: str) -> None:
+def test_a_searchs_end(found: SearchAnswer | None, passed: bool, finding: str) -> None:
     made = check("searches", (searched(found),))
     assert made.passed is passed
     assert finding in made.finding
@@ -669,9 +669,11 @@ def finding(verdict: Verdict, name: str) -> str:
 
 
 def test_a_search_that_contradicts_itself() -> None:
-    agreeing = check("search's steps", (searched(Found(8, 8, 9, True)),))
+    agreeing = check("search's steps", (searched(SearchAnswer(8, 8, 9, True)),))
     assert agreeing.passed
-    found = check("search's steps", (searched(Found(8, 8, 9, True, contradiction=(8.0, 9.0))),))
+    found = check(
+        "search's steps", (searched(SearchAnswer(8, 8, 9, True, contradiction=(8.0, 9.0))),)
+    )
     assert not found.passed
     assert "find-max_concurrency (8 surely missed an SLO, 9 surely met all)" in found.finding
     assert "load.find" in found.remedy

@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.analysis.load_samples import CLOSED, MS, STAGE, S, lane
-from tgi_bench.analysis.load_run import Found, LoadSummary
+from tgi_bench.analysis.load_run import LoadSummary, SearchAnswer
 from tgi_bench.analysis.load_summary import summarise_stage
 from tgi_bench.analysis.missed import Goal, all_met, goals
 from tgi_bench.observation import Outcome, TrialEnd
@@ -15,7 +15,7 @@ SEARCH = replace(ASKED, find=Find(Sought.MAX_CONCURRENCY, 8, 1, 64, 0.05, 2))
 STAGES = (summarise_stage(ASKED, STAGE, lane(8, 400 * MS, 10 * S)),)
 
 
-def of(trial: LoadTrial, found: Found | None = None) -> LoadSummary:
+def of(trial: LoadTrial, found: SearchAnswer | None = None) -> LoadSummary:
     return LoadSummary(trial, OK, STAGES, found)
 
 
@@ -37,9 +37,9 @@ def test_a_load_without_a_stage_is_not_known_to_have_missed() -> None:
 
 
 def test_of_a_search_its_answer_is_the_goal_and_not_its_steps() -> None:
-    answer = Found(8.0, 8.0, 9.0, True)
+    answer = SearchAnswer(8.0, 8.0, 9.0, True)
     assert [(g.slo, g.found, g.met) for g in goals((of(SEARCH, answer),))] == [(None, 8.0, True)]
-    nothing = goals((of(SEARCH, Found(None, None, 1.0, True)),))
+    nothing = goals((of(SEARCH, SearchAnswer(None, None, 1.0, True)),))
     assert [(g.slo, g.found, g.met) for g in nothing] == [(None, None, False)]
-    cut_off = goals((of(SEARCH, Found(None, None, None, False)),))
+    cut_off = goals((of(SEARCH, SearchAnswer(None, None, None, False)),))
     assert [g.met for g in cut_off] == [None]

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.analysis.load_samples import MS, OPEN, OPEN_STAGE, Timing, request
-from tgi_bench.analysis.load_run import Found, StageSummary
+from tgi_bench.analysis.load_run import SearchAnswer, StageSummary
 from tgi_bench.analysis.load_summary import summarise_load, summarise_stage
-from tgi_bench.analysis.search import Probe, found_so_far, met, next_probe
+from tgi_bench.analysis.search import SearchStep, found_so_far, met, next_probe
 from tgi_bench.load_observation import RequestOutcome
 from tgi_bench.observation import Outcome, TrialEnd
 from tgi_bench.plan.load_trial import Find, Slo, Sought
@@ -21,13 +21,13 @@ RATE = Find(Sought.MAX_RATE, 4.0, 0.5, 64.0, 0.05, 1)
 STREAMS = Find(Sought.MAX_CONCURRENCY, 8, 1, 512, 0.05, 1)
 
 
-def run(find: Find, answer: Callable[[float], bool]) -> tuple[Found, list[Probe]]:
-    probes: list[Probe] = []
+def run(find: Find, answer: Callable[[float], bool]) -> tuple[SearchAnswer, list[SearchStep]]:
+    probes: list[SearchStep] = []
     for _ in range(10_000):
         step = next_probe(find, probes)
-        if isinstance(step, Found):
+        if isinstance(step, SearchAnswer):
             return step, probes
-        probes.append(Probe(step, answer(step)))
+        probes.append(SearchStep(step, answer(step)))
     raise AssertionError("the search does not end")
 
 
@@ -56,10 +56,10 @@ def test_the_steps_by_hand(find: Find, threshold: float, tried: Sequence[float])
 
 
 def test_answers_by_hand() -> None:
-    assert run(STREAMS, below(21))[0] == Found(21, 21, 22, True)
-    assert run(STREAMS, below(0))[0] == Found(None, None, 1, True)
-    assert run(STREAMS, below(10_000))[0] == Found(512, 512, None, True)
-    assert run(replace(RATE, tolerance=0.3), below(5))[0] == Found(4, 4, 5.657, True)
+    assert run(STREAMS, below(21))[0] == SearchAnswer(21, 21, 22, True)
+    assert run(STREAMS, below(0))[0] == SearchAnswer(None, None, 1, True)
+    assert run(STREAMS, below(10_000))[0] == SearchAnswer(512, 512, None, True)
+    assert run(replace(RATE, tolerance=0.3), below(5))[0] == SearchAnswer(4, 4, 5.657, True)
 
 
 @given(
@@ -114,13 +114,13 @@ def test_a_noisy_answer_ends_within_its_repeats(seed: int, repeats: int, sought:
 
 def test_a_majority_is_tried_for_and_no_more() -> None:
     three = replace(STREAMS, repeats=3)
-    assert next_probe(three, [Probe(8, True)]) == 8
-    assert next_probe(three, [Probe(8, True), Probe(8, False)]) == 8
-    assert next_probe(three, [Probe(8, True), Probe(8, True)]) == 16
+    assert next_probe(three, [SearchStep(8, True)]) == 8
+    assert next_probe(three, [SearchStep(8, True), SearchStep(8, False)]) == 8
+    assert next_probe(three, [SearchStep(8, True), SearchStep(8, True)]) == 16
     two = replace(STREAMS, repeats=2)
-    assert next_probe(two, [Probe(8, False)]) == 4
-    assert next_probe(two, [Probe(8, True), Probe(8, False)]) == 4
-    assert next_probe(two, [Probe(8, True)] * 2 + [Probe(8, False)] * 9) == 16
+    assert next_probe(two, [SearchStep(8, False)]) == 4
+    assert next_probe(two, [SearchStep(8, True), SearchStep(8, False)]) == 4
+    assert next_probe(two, [SearchStep(8, True)] * 2 + [SearchStep(8, False)] * 9) == 16
 
 
 def test_the_brackets_values_and_the_intervals_ends_are_tried_as_often_as_repeats_says() -> None:
@@ -128,11 +128,11 @@ def test_the_brackets_values_and_the_intervals_ends_are_tried_as_often_as_repeat
     the highest value that was surely met."""
     find = replace(STREAMS, repeats=2, start=4, tolerance=0.4)
     clear = {4: True, 8: None, 16: False, 12: None}
-    tried: list[Probe] = []
-    while not isinstance(value := next_probe(find, tried), Found):
-        tried.append(Probe(value, value <= 8, clear[int(value)]))
+    tried: list[SearchStep] = []
+    while not isinstance(value := next_probe(find, tried), SearchAnswer):
+        tried.append(SearchStep(value, value <= 8, clear[int(value)]))
     assert [probe.value for probe in tried] == [4, 4, 8, 8, 16, 12, 12, 16]
-    assert value == Found(8, 8, 12, True)
+    assert value == SearchAnswer(8, 8, 12, True)
     so_far = found_so_far(find, tried)
     assert (so_far.sure_low, so_far.sure_high, so_far.missed_in) == (4, 16, (2, 2))
 
@@ -140,10 +140,14 @@ def test_the_brackets_values_and_the_intervals_ends_are_tried_as_often_as_repeat
 def test_an_end_that_another_try_does_not_confirm_moves_out() -> None:
     """The second try of 16 is not clear: the interval has no upper end but 32."""
     find = replace(STREAMS, repeats=2, start=8, tolerance=0.5)
-    tried = [Probe(8, True, True)] * 2 + [Probe(16, True)] * 2 + [Probe(32, False, False)]
+    tried = (
+        [SearchStep(8, True, True)] * 2
+        + [SearchStep(16, True)] * 2
+        + [SearchStep(32, False, False)]
+    )
     assert next_probe(find, tried) == 32
-    assert next_probe(find, [*tried, Probe(32, False, None)]) == Found(16, 16, 32, True)
-    unclear = found_so_far(find, [*tried, Probe(32, False, None)])
+    assert next_probe(find, [*tried, SearchStep(32, False, None)]) == SearchAnswer(16, 16, 32, True)
+    unclear = found_so_far(find, [*tried, SearchStep(32, False, None)])
     assert (unclear.sure_low, unclear.sure_high) == (8, None)
 
 
@@ -161,23 +165,30 @@ def test_an_end_that_another_try_does_not_confirm_moves_out() -> None:
 def test_steps_that_cannot_both_be_right(
     probes: list[tuple[float, bool | None]], contradiction: tuple[float, float] | None
 ) -> None:
-    seen = [Probe(value, sure is not False, sure) for value, sure in probes]
+    seen = [SearchStep(value, sure is not False, sure) for value, sure in probes]
     assert found_so_far(STREAMS, seen).contradiction == contradiction
 
 
 def test_probes_of_other_values_are_left_alone() -> None:
-    assert next_probe(STREAMS, [Probe(7, False), Probe(8, True)]) == 16
+    assert next_probe(STREAMS, [SearchStep(7, False), SearchStep(8, True)]) == 16
 
 
 def test_a_search_that_was_cut_off_keeps_its_bracket() -> None:
-    assert found_so_far(STREAMS, []) == Found(None, None, None, False)
-    assert found_so_far(STREAMS, [Probe(8, True)]) == Found(8, 8, None, False, met_in=(1, 1))
-    probes = [Probe(8, True), Probe(16, True), Probe(32, False), Probe(24, True)]
-    assert found_so_far(STREAMS, probes) == Found(
+    assert found_so_far(STREAMS, []) == SearchAnswer(None, None, None, False)
+    assert found_so_far(STREAMS, [SearchStep(8, True)]) == SearchAnswer(
+        8, 8, None, False, met_in=(1, 1)
+    )
+    probes = [
+        SearchStep(8, True),
+        SearchStep(16, True),
+        SearchStep(32, False),
+        SearchStep(24, True),
+    ]
+    assert found_so_far(STREAMS, probes) == SearchAnswer(
         24, 24, 32, False, met_in=(1, 1), missed_in=(1, 1)
     )
     half = replace(STREAMS, repeats=3)
-    assert found_so_far(half, [*[Probe(8, True)] * 2, Probe(16, False)]) == Found(
+    assert found_so_far(half, [*[SearchStep(8, True)] * 2, SearchStep(16, False)]) == SearchAnswer(
         8, 8, 16, False, met_in=(2, 2), missed_in=(1, 1)
     )
 
@@ -194,7 +205,7 @@ def test_a_search_cut_off_between_repeats_lies_within_its_interval(
     tries: list[tuple[float, bool]], value: float | None, high: float | None
 ) -> None:
     three = replace(RATE, start=tries[0][0], repeats=3)
-    found = found_so_far(three, [Probe(asked, met, met) for asked, met in tries])
+    found = found_so_far(three, [SearchStep(asked, met, met) for asked, met in tries])
     assert (found.value, found.high, found.done) == (value, high, False)
     assert found.sure_low is None or (value is not None and value >= found.sure_low)
     assert found.sure_high is None or (high is not None and high <= found.sure_high)
@@ -215,15 +226,29 @@ def test_a_search_cut_off_between_repeats_lies_within_its_interval(
 def test_the_interval_ends_where_every_repeat_is_clear(
     probes: list[tuple[float, bool | None]], low: float | None, high: float | None
 ) -> None:
-    found = found_so_far(STREAMS, [Probe(value, sure is not False, sure) for value, sure in probes])
+    found = found_so_far(
+        STREAMS, [SearchStep(value, sure is not False, sure) for value, sure in probes]
+    )
     assert (found.sure_low, found.sure_high) == (low, high)
 
 
 def test_how_often_the_answer_met_and_the_next_value_did_not() -> None:
     three = replace(STREAMS, repeats=3, start=8)
-    probes = [Probe(8, True), Probe(8, False), Probe(8, True), Probe(16, False), Probe(16, False)]
-    probes += [Probe(12, False), Probe(12, True), Probe(12, False)]
-    probes += [Probe(10, False), Probe(10, False), Probe(9, False), Probe(9, True), Probe(9, False)]
+    probes = [
+        SearchStep(8, True),
+        SearchStep(8, False),
+        SearchStep(8, True),
+        SearchStep(16, False),
+        SearchStep(16, False),
+    ]
+    probes += [SearchStep(12, False), SearchStep(12, True), SearchStep(12, False)]
+    probes += [
+        SearchStep(10, False),
+        SearchStep(10, False),
+        SearchStep(9, False),
+        SearchStep(9, True),
+        SearchStep(9, False),
+    ]
     found = found_so_far(three, probes)
     assert (found.value, found.high, found.done) == (8, 9, True)
     assert (found.met_in, found.missed_in) == ((2, 3), (2, 3))
@@ -296,7 +321,7 @@ def test_a_loads_summary_has_its_searchs_answer() -> None:
         stages.append(replace(OPEN_STAGE, index=index, rate_per_s=rate))
         requests += seen
     cut = summarise_load(TRIAL, stages, requests, None)
-    expected = Found(4.0, 4.0, 8.0, False, 4.0, 8.0, (1, 1), (1, 1))
+    expected = SearchAnswer(4.0, 4.0, 8.0, False, 4.0, 8.0, (1, 1), (1, 1))
     assert cut.found == expected
     assert not any(map(cut.cut_off, cut.stages))  # what is missing is the next step
     assert cut.partial
@@ -304,6 +329,6 @@ def test_a_loads_summary_has_its_searchs_answer() -> None:
     assert summarise_load(wide, stages, requests, end).found == replace(expected, done=True)
     half = [stages[0], replace(stages[1], cut_off="interrupted")]
     found = summarise_load(TRIAL, half, requests, None)
-    assert found.found == Found(4.0, 4.0, None, False, 4.0, None, (1, 1), (0, 0))
+    assert found.found == SearchAnswer(4.0, 4.0, None, False, 4.0, None, (1, 1), (0, 0))
     assert found.cut_off(found.stages[1]) == "interrupted"
     assert summarise_load(OPEN, stages, requests, end).found is None

@@ -12,7 +12,7 @@ from tgi_bench.analysis.rules import Check, CheckStatus
 from tgi_bench.analysis.run import Origin
 from tgi_bench.analysis.telemetry import (
     TELEMETRY_DEFINITIONS,
-    Measured,
+    MeasuredWindows,
     TelemetrySummary,
     summarise_telemetry,
 )
@@ -68,7 +68,7 @@ def figures(
     telemetry: Telemetry, *windows_s: tuple[float, float], tokens: float = 100.0
 ) -> TelemetrySummary:
     windows = [(round(a * S), round(b * S)) for a, b in windows_s]
-    return summarise_telemetry(telemetry, Measured("d/t", windows, tokens))
+    return summarise_telemetry(telemetry, MeasuredWindows("d/t", windows, tokens))
 
 
 def test_energy_of_a_counter_is_interpolated() -> None:
@@ -144,7 +144,7 @@ def test_samples_that_do_not_reach_over_the_measured_time() -> None:
 
 def test_tokens_that_are_not_known() -> None:
     counts = [at(0.1 * i, energy_j=10.0 * i) for i in range(11)]
-    found = summarise_telemetry(seen(*counts), Measured("d/t", ((0, S),), None))
+    found = summarise_telemetry(seen(*counts), MeasuredWindows("d/t", ((0, S),), None))
     assert found.devices[0].energy_j == pytest.approx(100)
     assert found.devices[0].j_per_token is None
 
@@ -233,7 +233,7 @@ def test_a_trial_s_runs_are_its_windows() -> None:
         (3 * begin, 3 * begin + 91_800_000),
     )
     assert measured.tokens == 4 * 3 * 3
-    assert measured_batches(asked, ()) == Measured(asked.trial_id, (), None)
+    assert measured_batches(asked, ()) == MeasuredWindows(asked.trial_id, (), None)
 
 
 def test_the_verdict_has_the_checks_of_a_measured_run() -> None:

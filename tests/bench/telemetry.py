@@ -22,7 +22,7 @@ from tgi_bench.launch.endpoint import LaunchOptions
 from tgi_bench.launch.launcher import launch
 from tgi_bench.plan.experiment_text import load_plan
 from tgi_bench.plan.prompts import batch_prompts
-from tgi_bench.record.telemetry import Sampling
+from tgi_bench.record.telemetry import DeviceSampling
 from tgi_bench.record.telemetry_take import (
     POWERCAP,
     PROGRAM,
@@ -55,10 +55,10 @@ def run() -> tuple[Figure, ...]:
 
 
 @contextmanager
-def _sampling() -> Iterator[tuple[Sampling, str]]:
+def _sampling() -> Iterator[tuple[DeviceSampling, str]]:
     """A sampler with devices, and what these are."""
     fake = bool(why_nothing_to_sample())
-    sampling = Sampling.start(FAKE if fake else PROGRAM, POWERCAP)
+    sampling = DeviceSampling.start(FAKE if fake else PROGRAM, POWERCAP)
     try:
         sampling.take(Take(None, 8, True, Whose.CHILDREN, (os.getpid(),)))
         yield sampling, "fake NVML" if fake else "this machine's"
@@ -77,7 +77,7 @@ def _share(seen: Telemetry, what: str) -> Figure:
     return Figure("telemetry's share of a core", 0.5, share, "%", detail)
 
 
-def _latency(sampling: Sampling, what: str) -> Figure:
+def _latency(sampling: DeviceSampling, what: str) -> Figure:
     _, plan = load_plan(EXPERIMENT, "telemetry")
     with tempfile.TemporaryDirectory() as folder:
         options = LaunchOptions(Path(folder), "bench")
@@ -91,7 +91,7 @@ def _latency(sampling: Sampling, what: str) -> Figure:
     return Figure("decode step with telemetry / without", 1.01, on / off, "x", detail)
 
 
-def _rounds(ranks: Ranks, sampling: Sampling) -> tuple[list[int], list[int]]:
+def _rounds(ranks: Ranks, sampling: DeviceSampling) -> tuple[list[int], list[int]]:
     sampled: list[int] = []
     alone: list[int] = []
     for index in range(2 * ROUNDS):

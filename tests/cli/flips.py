@@ -30,7 +30,7 @@ from tests.published.tables import NAMES
 from tests.record import samples
 from tests.record.test_telemetry import SEEN
 from tests.sweep import experiments
-from tgi_bench.cli.experiment_file import Request
+from tgi_bench.cli.experiment_file import ExperimentRequest
 from tgi_bench.cli.main import main as tgi_bench
 from tgi_bench.errors import LaunchError
 from tgi_bench.observation import Outcome, TrialEnd
@@ -103,7 +103,7 @@ def made(folder: Path) -> tuple[Kind, ...]:
     layouts = tuple(("report", "RUN", "--layout", name) for name in ("bigcode", "h2ogpt"))
     experiment = experiments.write(folder)
     resume = ("sweep", str(experiment), "--results", str(folder / "results"), "--resume")
-    plan = Request(experiment, (), (), None).load()[1]
+    plan = ExperimentRequest(experiment, (), (), None).load()[1]
     place = f"small/20261121T102233Z-{plan.digest[:6]}"
     return (
         Kind("batches", _batches(folder / "batches"), "any", (*report, fit, *beside)),

@@ -12,7 +12,7 @@ import pytest
 from tests.cli.test_summary_table import shown
 from tests.report.example import simulated_run
 from tests.report.load_example import load_run, search
-from tgi_bench.analysis.load_run import Found, LoadSummary
+from tgi_bench.analysis.load_run import LoadSummary, SearchAnswer
 from tgi_bench.analysis.rules import Failing, Verdict, failed, passed
 from tgi_bench.analysis.run import Run
 from tgi_bench.cli.sweep_command import _exit_code
@@ -39,7 +39,7 @@ def slow() -> LoadSummary:
 
 
 def empty_search() -> LoadSummary:
-    return replace(search("num_shard-2+quantize-none"), found=Found(None, None, 4.0, True))
+    return replace(search("num_shard-2+quantize-none"), found=SearchAnswer(None, None, 4.0, True))
 
 
 def invalid(run: Run) -> Run:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.torch_engine.tiny import write_config
-from tgi_bench.plan.task_trial import Device, DirectModel, Dtype
+from tgi_bench.plan.task_trial import DirectModel, Dtype, TaskDevice
 
 
 def tiny(folder: Path, family: str = "llama", **changes: object) -> Path:
@@ -19,7 +19,7 @@ def direct_model(model: Path | str, *, limit_bytes: int | None = None) -> Direct
         random_weights=True,
         weights_seed=0,
         dtype=Dtype.FP32,
-        device=Device.CPU,
+        device=TaskDevice.CPU,
         num_shard=1,
         layer_split=1,
         memory_limit_bytes=limit_bytes,

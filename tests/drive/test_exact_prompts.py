@@ -18,7 +18,7 @@ from tests.drive.asks import GREEDY, able
 from tests.drive.fake_engines import Engine, serve
 from tgi_bench.drive.abilities import find_out
 from tgi_bench.drive.control import Asking
-from tgi_bench.drive.exact_prompts import Fitting, Source, fit, fitting
+from tgi_bench.drive.exact_prompts import Fitting, PromptCounter, fit, fitting
 from tgi_bench.drive.tokenizer_file import TokenizerFile
 from tgi_bench.drive.word_tokens import learn
 from tgi_bench.errors import InputError
@@ -63,12 +63,12 @@ def texts(words: int, count: int = 20) -> list[str]:
     return [" ".join(draw.choices(WORDS, k=words)) for _ in range(count)]
 
 
-def counts_by(costs: Mapping[str, int], asked: list[int], added: int = 1) -> Source:
+def counts_by(costs: Mapping[str, int], asked: list[int], added: int = 1) -> PromptCounter:
     def counts(prompts: Sequence[str]) -> list[int]:
         asked.append(len(prompts))
         return [added + sum(costs.get(w, 1) for w in p.split()) for p in prompts]
 
-    return Source(counts, "a table")
+    return PromptCounter(counts, "a table")
 
 
 LONG = {word: 2 for word in WORDS if len(word) >= 8} | {"map": 3}
@@ -106,7 +106,7 @@ def spec(text: str, tokens: int | None, turn: int = 0, parts: tuple[int, ...] = 
     return RequestSpec(0, turn, text, (), tokens, 1, 0, None, parts)
 
 
-def seen_by(source: Source, beside: int, wrong: int = 0) -> object:
+def seen_by(source: PromptCounter, beside: int, wrong: int = 0) -> object:
     numbers = iter((0, wrong))
     return lambda text: source.counts([text])[0] + beside + next(numbers)
 
@@ -161,7 +161,7 @@ def test_a_template_that_ends_with_a_space(spaced: bool) -> None:
         split = 0 if spaced else len(text.split()[0]) // 8
         return split + sum(LONG.get(word, 1) for word in text.split())
 
-    source = Source(lambda prompts: [1 + tokens(p, False) for p in prompts], "a table")
+    source = PromptCounter(lambda prompts: [1 + tokens(p, False) for p in prompts], "a table")
     made = fit(able(Spoken.CHAT), source, lambda text: 10 + tokens(text, spaced))
     assert made.how == (
         "words counted by a table, 9 more added by the server, by its chat template; checked with "
@@ -190,7 +190,7 @@ def test_nobody_counts() -> None:
 
 
 def test_a_tokenizer_that_joins_words() -> None:
-    pairs = Source(lambda prompts: [(len(p.split()) + 1) // 2 for p in prompts], "pairs")
+    pairs = PromptCounter(lambda prompts: [(len(p.split()) + 1) // 2 for p in prompts], "pairs")
     made = fit(able(Spoken.COMPLETIONS), pairs, lambda text: 1)
     assert made == Fitting("not exact: a word for each token, for pairs does not count words")
 
@@ -199,7 +199,7 @@ def test_a_tokenizer_whose_texts_are_not_their_words() -> None:
     def counts(prompts: Sequence[str]) -> list[int]:
         return [len(p.split()) + (len(p.split()) == 97) for p in prompts]
 
-    made = fit(able(Spoken.COMPLETIONS), Source(counts, "x"), lambda text: 1)
+    made = fit(able(Spoken.COMPLETIONS), PromptCounter(counts, "x"), lambda text: 1)
     assert made.how == "not exact: words counted by x, but a text has other tokens than its words"
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.drive.recorded_http import Exchange, connection
 from tests.drive.replayer import Asked, Pick, Replayer, server_of
-from tgi_bench.drive.abilities import Found, find_out
+from tgi_bench.drive.abilities import FoundServer, find_out
 from tgi_bench.drive.control import Asking
 from tgi_bench.errors import InputError
 from tgi_bench.plan.load_trial import Spoken
@@ -21,7 +21,7 @@ KEYED = Asking((("authorization", "Bearer k"),))
 
 def found(
     pick: Pick, spoken: Spoken = Spoken.CHAT, model: str | None = None, asking: Asking = KEYED
-) -> tuple[Found, list[Asked]]:
+) -> tuple[FoundServer, list[Asked]]:
     with Replayer(pick) as replayed:
         return find_out(replayed.url, "", spoken, model, asking), replayed.asked
 

@@ -6,7 +6,7 @@ import pytest
 
 from tgi_bench.errors import InputError
 from tgi_bench.estimate.tables import (
-    Row,
+    TableRow,
     accelerator,
     accelerator_names,
     active_linear_parameters,
@@ -91,7 +91,7 @@ def test_unknown_names_offer_the_nearest() -> None:
 
 
 def test_a_row_of_the_wrong_type_names_itself() -> None:
-    row = Row("r", {"layers": True, "text": 1, "rate": "x", "flag": 1})
+    row = TableRow("r", {"layers": True, "text": 1, "rate": "x", "flag": 1})
     for read in (row.integer, row.required_number):
         with pytest.raises(TypeError, match="r: layers is True"):
             read("layers")

@@ -19,7 +19,7 @@ from tgi_bench.launch import attach
 from tgi_bench.launch.attach import base_url
 from tgi_bench.launch.contact import contact
 from tgi_bench.launch.endpoint import Death, LaunchOptions
-from tgi_bench.launch.facts import Said
+from tgi_bench.launch.facts import ServerSaid
 from tgi_bench.launch.identity import Info
 from tgi_bench.launch.launcher import launch, require_startable
 from tgi_bench.launch.program import free_ports
@@ -141,9 +141,9 @@ def test_the_v1_of_openai_clients_is_left_out(url: str, base: str) -> None:
 
 def test_the_model_is_the_one_served_or_that_of_info() -> None:
     info = Info({"model_id": "a/b"}, "3.0.0", simulated=False)
-    said = Said(info, Identity(models=("a/b", "c")), ())
+    said = ServerSaid(info, Identity(models=("a/b", "c")), ())
     assert dict(said.details)[MODEL_SERVED] == "a/b"
-    nothing = Said(Info({}, None, simulated=False), Identity(), ())
+    nothing = ServerSaid(Info({}, None, simulated=False), Identity(), ())
     assert nothing.details == ()
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.launch.deployments import deployment
 from tgi_bench.errors import LaunchError
 from tgi_bench.launch import docker_engine, docker_owner
-from tgi_bench.launch.docker_container import State, _end_words, _refusal
+from tgi_bench.launch.docker_container import ContainerState, _end_words, _refusal
 from tgi_bench.launch.docker_image import ServerImage, _Layers
 from tgi_bench.launch.docker_options import Making, create_options
 from tgi_bench.launch.docker_sockets import why_no_sockets
@@ -196,7 +196,7 @@ def test_whose_owner_is_gone() -> None:
     ],
 )
 def test_how_it_ended(code: int | None, error: str, words: str) -> None:
-    assert _end_words(State(False, code, False, error, 0)) == words
+    assert _end_words(ContainerState(False, code, False, error, 0)) == words
 
 
 def test_refusals_of_the_engine() -> None:

@@ -11,7 +11,7 @@ from tests.launch.recorded_server import answering, answers_of, recorded
 from tgi_bench.errors import LaunchError
 from tgi_bench.launch.contact import contact
 from tgi_bench.launch.endpoint import LaunchOptions
-from tgi_bench.launch.facts import Said
+from tgi_bench.launch.facts import ServerSaid
 from tgi_bench.launch.launcher import launch
 from tgi_bench.observation import Identity
 from tgi_bench.plan.plan import AttachOptions, Deployment, LauncherKind, Timeouts
@@ -45,7 +45,7 @@ NOT_READY = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n"
 )  # fmt: skip
 def test_a_server_is_what_it_says(folder: str, names: tuple[str, ...], identity: Identity) -> None:
     with recorded(folder, *names) as server:
-        assert Said.by(contact(server.url)).identity == identity
+        assert ServerSaid.by(contact(server.url)).identity == identity
 
 
 def _attached(url: str, env: tuple[str, ...] = (), probe_s: float = 30.0) -> Deployment:

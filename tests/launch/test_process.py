@@ -22,7 +22,7 @@ from tgi_bench.launch.identity import info_of
 from tgi_bench.launch.log import LogFile, listening_on
 from tgi_bench.launch.metrics import capacity_of
 from tgi_bench.launch.owner import ProcessName
-from tgi_bench.launch.probe import Probe
+from tgi_bench.launch.probe import ServerProbe
 from tgi_bench.launch.process import ServerProcess
 from tgi_bench.launch.readiness import wait_until_ready
 from tgi_bench.launch.secrets import Redactor
@@ -36,7 +36,7 @@ def url_of(lines: Sequence[str]) -> str | None:
 
 
 def ready(server: ServerProcess) -> str:
-    probe = Probe(engine_spec(Engine.TGI), "m", url_of)
+    probe = ServerProbe(engine_spec(Engine.TGI), "m", url_of)
     return wait_until_ready(server, probe, Timeouts(20, 20, 20, 20), silent)
 
 

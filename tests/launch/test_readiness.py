@@ -11,7 +11,7 @@ import pytest
 from tests.launch import servers
 from tests.launch.test_process import url_of
 from tgi_bench.errors import LaunchError
-from tgi_bench.launch.probe import Probe
+from tgi_bench.launch.probe import ServerProbe
 from tgi_bench.launch.process import ServerProcess
 from tgi_bench.launch.readiness import wait_until_ready
 from tgi_bench.plan.engines import Engine, engine_spec
@@ -27,7 +27,7 @@ def _wait(
     """What the progress was told."""
     told: list[str] = []
     with ServerProcess(servers.command(tmp_path, script)) as server:
-        probe = Probe(engine_spec(engine), "m", url_of)
+        probe = ServerProbe(engine_spec(engine), "m", url_of)
         wait_until_ready(server, probe, timeouts, told.append)
     return told
 
@@ -125,7 +125,7 @@ def test_one_that_wants_a_key_names_where_it_goes(
         ServerProcess(servers.command(tmp_path, script + servers.SERVE)) as server,
         pytest.raises(LaunchError) as caught,
     ):
-        wait_until_ready(server, Probe(engine_spec(engine), "m", url_of), LONG, print)
+        wait_until_ready(server, ServerProbe(engine_spec(engine), "m", url_of), LONG, print)
     assert "it wants an API key (HTTP 401): name the variable" in str(caught.value)
     assert f"server.env: [{engine_spec(engine).api_key_variable}]" in str(caught.value)
 
@@ -204,7 +204,7 @@ def test_a_secret_is_redacted_while_it_is_written(
     command = servers.command(tmp_path, script, "HF_TOKEN")
     assert command.environ["HF_TOKEN"] == "hf_0123456789"
     with ServerProcess(command) as server, pytest.raises(LaunchError) as caught:
-        wait_until_ready(server, Probe(engine_spec(Engine.TGI), "m", url_of), LONG, print)
+        wait_until_ready(server, ServerProbe(engine_spec(Engine.TGI), "m", url_of), LONG, print)
     assert caught.value.log_tail == ("token [redacted]",)
     assert b"hf_0" not in command.log_path.read_bytes()
 
@@ -224,7 +224,7 @@ def test_a_child_that_holds_the_log_open_delays_nothing(
         ServerProcess(servers.command(tmp_path, script, "HF_TOKEN")) as server,
         pytest.raises(LaunchError, match="ShardFailed"),
     ):
-        wait_until_ready(server, Probe(engine_spec(Engine.TGI), "m", url_of), LONG, print)
+        wait_until_ready(server, ServerProbe(engine_spec(Engine.TGI), "m", url_of), LONG, print)
     assert time.monotonic() - begun < 20
     _end_strays()
 

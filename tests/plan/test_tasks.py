@@ -8,12 +8,12 @@ from tgi_bench.errors import ExperimentError
 from tgi_bench.plan.experiment_text import load, load_plan, parse_overrides
 from tgi_bench.plan.plan import Override, Plan
 from tgi_bench.plan.task_trial import (
-    Device,
     DirectModel,
     Dtype,
     FindBatch,
     GenerateTask,
     SummarizeTask,
+    TaskDevice,
 )
 
 SMALL = """\
@@ -70,7 +70,7 @@ def test_trials_are_grouped_by_model_and_ascend_in_batch_size() -> None:
         random_weights=True,
         weights_seed=0,
         dtype=Dtype.FP32,
-        device=Device.CPU,
+        device=TaskDevice.CPU,
         num_shard=1,
         layer_split=1,
         memory_limit_bytes=3 * 2**30,

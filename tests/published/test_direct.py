@@ -14,20 +14,20 @@ from tests.published.tables import run_of, text_of
 from tgi_bench.analysis.run import LAYOUT, Run, TableLayout
 from tgi_bench.errors import InputError, TableError
 from tgi_bench.observation import PublishedEntry, PublishedMetric
-from tgi_bench.plan.task_trial import Device, Dtype, GenerateTask
+from tgi_bench.plan.task_trial import Dtype, GenerateTask, TaskDevice
 from tgi_bench.published.bigcode import bigcode_layout
 from tgi_bench.published.command import read_table
 from tgi_bench.published.direct import generate_entries, printed, summary_entries
 from tgi_bench.published.h2ogpt import h2ogpt_layout
 from tgi_bench.published.page import imported_documents
-from tgi_bench.published.reading import Grid, items
+from tgi_bench.published.reading import PrintedGrid, items
 
 Golden = Callable[[str, str], None]
 Runs = Sequence[Run]
 
 
 def _on_cpu() -> Run:
-    trials = [s.model(dtype, device=Device.CPU) for dtype in (Dtype.FP32, Dtype.BF16)]
+    trials = [s.model(dtype, device=TaskDevice.CPU) for dtype in (Dtype.FP32, Dtype.BF16)]
     found = [(s.generate(1, m), s.task_runs(1, 9), s.OK) for m in trials]
     return s.run_of(found, "cpu", "cpu")
 
@@ -63,11 +63,11 @@ SETS: list[list[Run]] = [
 ]
 
 
-def _grids(text: str) -> list[Grid]:
-    return [item for item in items(text) if isinstance(item, Grid)]
+def _grids(text: str) -> list[PrintedGrid]:
+    return [item for item in items(text) if isinstance(item, PrintedGrid)]
 
 
-def _figures(grids: Sequence[Grid], first: int, last: int | None = None) -> list[str]:
+def _figures(grids: Sequence[PrintedGrid], first: int, last: int | None = None) -> list[str]:
     """What stands in those columns, but for words and blanks."""
     cells = (cell for grid in grids for row in grid.rows for cell in row.cells[first:last])
     parts = (part for cell in cells for part in cell.split(" | "))

@@ -12,14 +12,14 @@ from tests.analysis import task_samples as s
 from tests.record import samples
 from tgi_bench.errors import ResultsError, RunFileError
 from tgi_bench.plan.plan import Plan
-from tgi_bench.plan.task_trial import Device, Dtype, FindBatch, SummarizeTask
+from tgi_bench.plan.task_trial import Dtype, FindBatch, SummarizeTask, TaskDevice
 from tgi_bench.record import task_rows
 from tgi_bench.record.store import RunStore
 
 FIRST, SEARCH, SUMMARY = TRIALS = (
     s.generate(2),
     s.generate(None, find=FindBatch(1, 8, 0.1)),
-    s.summarize(s.model(Dtype.INT4, device=Device.AUTO, layer_split=2, memory_limit_bytes=5)),
+    s.summarize(s.model(Dtype.INT4, device=TaskDevice.AUTO, layer_split=2, memory_limit_bytes=5)),
 )
 IN_FILE = replace(SUMMARY, task=SummarizeTask(None, "a b.txt", 16, 2, 4, 8), prompt_seed=2**63 - 1)
 

@@ -19,7 +19,7 @@ import pytest
 from tests.record.fake_nvml import FakeNvml, Gpu
 from tests.record.powercap import zone
 from tgi_bench.device_observation import DeviceKind, Telemetry, without_devices
-from tgi_bench.record.telemetry import Sampling
+from tgi_bench.record.telemetry import DeviceSampling
 from tgi_bench.record.telemetry_lines import (
     BEGIN,
     END,
@@ -231,7 +231,7 @@ def gone(pid: int) -> bool:
 
 def test_the_process_is_told_and_read(tmp_path: Path) -> None:
     path = zone(tmp_path, "intel-rapl:0", "package-0")
-    sampling = Sampling.start(powercap=tmp_path)
+    sampling = DeviceSampling.start(powercap=tmp_path)
     try:
         assert sampling.end() == without_devices("no device was chosen")
         sampling.take(replace(TAKE, gpus=()))
@@ -255,7 +255,7 @@ def test_the_process_is_told_and_read(tmp_path: Path) -> None:
 
 def test_one_that_was_killed_is_said(tmp_path: Path) -> None:
     zone(tmp_path, "intel-rapl:0", "package-0")
-    sampling = Sampling.start(powercap=tmp_path)
+    sampling = DeviceSampling.start(powercap=tmp_path)
     try:
         sampling.take(replace(TAKE, gpus=()))
         sampling.begin()
@@ -271,7 +271,7 @@ def test_one_that_was_killed_is_said(tmp_path: Path) -> None:
 
 def test_a_program_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No such file"):
-        Sampling.start(program=(str(tmp_path / "none"),), powercap=tmp_path)
+        DeviceSampling.start(program=(str(tmp_path / "none"),), powercap=tmp_path)
 
 
 PARENT = """
@@ -313,7 +313,7 @@ def test_what_a_machine_offers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.skipif(bool(why_nothing_to_sample()), reason=why_nothing_to_sample() or "-")
 def test_a_real_device_uses_energy() -> None:
-    sampling = Sampling.start()
+    sampling = DeviceSampling.start()
     try:
         sampling.take(TAKE)
         sampling.begin()

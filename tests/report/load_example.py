@@ -10,12 +10,12 @@ from tests.report.example import simulated_run
 from tgi_bench.analysis.load_run import (
     Begin,
     Figure,
-    Found,
     Lengths,
     LoadDistribution,
     LoadSummary,
     Part,
     Reopening,
+    SearchAnswer,
     Shift,
     Silences,
     StageSummary,
@@ -225,7 +225,7 @@ def stage(
     )  # fmt: skip
 
 
-def ended(of: LoadTrial, *stages: StageSummary, found: Found | None = None) -> LoadSummary:
+def ended(of: LoadTrial, *stages: StageSummary, found: SearchAnswer | None = None) -> LoadSummary:
     return LoadSummary(of, OK, stages, found)
 
 
@@ -285,7 +285,7 @@ def search(server: str) -> LoadSummary:
         stage(asked, rate, int(rate * 60), ttft_ms, index=i, repeat=repeat)
         for i, (rate, repeat, ttft_ms) in enumerate(steps)
     )
-    return ended(asked, *stages, found=Found(8.0, 8.0, 9.0, True))
+    return ended(asked, *stages, found=SearchAnswer(8.0, 8.0, 9.0, True))
 
 
 def run_of(

@@ -24,7 +24,7 @@ from tests.report.load_example import (
     stage,
     trial,
 )
-from tgi_bench.analysis.load_run import Found, LoadSummary, Steadiness
+from tgi_bench.analysis.load_run import LoadSummary, SearchAnswer, Steadiness
 from tgi_bench.analysis.rules import Verdict, failed
 from tgi_bench.analysis.run import DeploymentRecord, Origin, Run
 from tgi_bench.load_observation import RequestOutcome
@@ -166,42 +166,48 @@ def test_loads_without_figures() -> None:
     ("found", "says"),
     [
         (
-            Found(8.0, 8.0, 9.0, True),
+            SearchAnswer(8.0, 8.0, 9.0, True),
             "**8 requests/s** is the highest rate tried that met every SLO; 8 and 8 requests/s "
             "were delivered; 9 requests/s, the next tried, did not. 95% confidence interval: not "
             "known, for at no rate tried were the SLO metrics' intervals clear of their limits.\n",
         ),
         (
-            Found(8.0, 8.0, 9.0, True, 4.0, 16.0, (2, 2), (1, 2)),
+            SearchAnswer(8.0, 8.0, 9.0, True, 4.0, 16.0, (2, 2), (1, 2)),
             "met every SLO (in 2 of 2 repeats); 8 and 8 requests/s were delivered; 9 requests/s, "
             "the next tried, did not (in 1 of 2 repeats). 95% confidence interval: 4 to 16 "
             "requests/s (at 4 every SLO metric's whole interval met its SLO, at 16 the whole "
             "interval of one missed it).\n",
         ),
         (
-            Found(8.0, 8.0, 9.0, False, None, 9.0),
+            SearchAnswer(8.0, 8.0, 9.0, False, None, 9.0),
             "95% confidence interval: up to 9 requests/s, at which the whole interval of one "
             "missed it; its lower end is not known, for at no rate tried did every SLO metric's "
             "whole interval meet its SLO. The search was cut off: this is what it knew then.\n",
         ),
         (
-            Found(8.0, 8.0, 9.0, True, 8.0),
+            SearchAnswer(8.0, 8.0, 9.0, True, 8.0),
             "95% confidence interval: from 8 requests/s on, at which every SLO metric's whole "
             "interval met its SLO; its upper end is not known, for at no rate tried did the whole "
             "interval of one miss it.\n",
         ),
-        (Found(16.0, 16.0, None, True), "none higher was tried, so the true one may be higher. 95"),
-        (Found(64.0, 64.0, None, True), "the highest allowed, so the true one may be higher. 95"),
         (
-            Found(None, None, 4.0, True, missed_in=(1, 2)),
+            SearchAnswer(16.0, 16.0, None, True),
+            "none higher was tried, so the true one may be higher. 95",
+        ),
+        (
+            SearchAnswer(64.0, 64.0, None, True),
+            "the highest allowed, so the true one may be higher. 95",
+        ),
+        (
+            SearchAnswer(None, None, 4.0, True, missed_in=(1, 2)),
             "**None**: the lowest rate tried, 4 requests/s, did not meet every SLO (in 1 of 2 "
             "repeats). 95",
         ),
         (None, "**No answer**: no rate was tried to its end.\n"),
-        (Found(None, None, None, False), "**No answer**: no rate was tried to its end.\n"),
+        (SearchAnswer(None, None, None, False), "**No answer**: no rate was tried to its end.\n"),
     ],
 )
-def test_what_a_search_found(found: Found | None, says: str) -> None:
+def test_what_a_search_found(found: SearchAnswer | None, says: str) -> None:
     run = _of_one(replace(search(SERVER), found=found))
     pages = documents(run)
     assert all(says in page for page in pages.values())
@@ -225,7 +231,7 @@ def test_what_a_search_found(found: Found | None, says: str) -> None:
 
 
 def test_steps_that_contradict_each_other_are_said_with_the_answer() -> None:
-    found = Found(8.0, 8.0, 9.0, True, contradiction=(8.0, 9.0))
+    found = SearchAnswer(8.0, 8.0, 9.0, True, contradiction=(8.0, 9.0))
     run = _of_one(replace(search(SERVER), found=found))
     says = "one at 8 requests/s missed an SLO by more than chance, one at 9 requests/s met every"
     assert f"The steps contradict each other: {says}" in documents(run)["report.md"]
@@ -237,7 +243,7 @@ def test_a_concurrency_is_exact() -> None:
     find = Find(Sought.MAX_CONCURRENCY, 4.0, 1.0, 64.0, 0.05, 1)
     asked = trial(SERVER, "load-find-max_concurrency", ClosedLoop(4), slos=SLOS, find=find)
     steps = [stage(asked, n, 240, ttft, index=i) for i, (n, ttft) in enumerate([(7, 60), (8, 900)])]
-    load = ended(asked, *steps, found=Found(7.0, 7.0, 8.0, True, 7.0, 8.0, (1, 1), (1, 1)))
+    load = ended(asked, *steps, found=SearchAnswer(7.0, 7.0, 8.0, True, 7.0, 8.0, (1, 1), (1, 1)))
     page = documents(_of_one(load))["num_shard-1.md"]
     assert (
         "**7** is the highest concurrency tried that met every SLO; 8, the next whole number, did "

@@ -9,7 +9,7 @@ import pytest
 
 from tests.report.example import simulated_run
 from tests.report.test_telemetry import ONE, cells, gpus, seen
-from tgi_bench.analysis.accelerator_of import Device, NoDevice, device_of
+from tgi_bench.analysis.accelerator_of import NamedAccelerator, NoDevice, device_of
 from tgi_bench.analysis.planned import planned_setup, stack_name
 from tgi_bench.analysis.run import DeploymentRecord, Origin, Run
 from tgi_bench.errors import InputError
@@ -45,7 +45,7 @@ def own_run(host: TransformersOptions, gpu: str = "", info: str = "") -> Run:
     )
 
 
-def found(host: TransformersOptions, gpu: str, info: str = "") -> Device | NoDevice:
+def found(host: TransformersOptions, gpu: str, info: str = "") -> NamedAccelerator | NoDevice:
     run = own_run(host, gpu, info)
     return device_of(run.environment, run.origin, run.deployments[0])
 
@@ -78,7 +78,7 @@ def test_a_processor_is_no_row(device: str, gpu: str, said: str) -> None:
 def test_the_row_of_the_driver_s_name(device: str, gpu: str, said: str, row: str | None) -> None:
     which = found(TransformersOptions(device), gpu, said)
     if row is not None:
-        assert which == Device(row, "as the driver names it")
+        assert which == NamedAccelerator(row, "as the driver names it")
     else:
         assert isinstance(which, NoDevice)
         assert which.nameable

@@ -43,7 +43,7 @@ _SPLIT = DOUBTFUL + "num_shard 1"
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class NamedAccelerator:
     """row: of the table of accelerators. source: how it is known, in words.
 
     visible_devices: GPUs that a server of num_shard 1 spread a padded model over; None: as planned.
@@ -89,7 +89,7 @@ def published_row(text: str) -> str | None:
 
 def device_of(
     environment: Environment, origin: Origin, record: DeploymentRecord
-) -> Device | NoDevice:
+) -> NamedAccelerator | NoDevice:
     """The accelerator of one deployment of a run, or why it is not known.
 
     What the server's start or the client's machine says goes before what the experiment says.
@@ -99,7 +99,11 @@ def device_of(
         return _own(environment, record, host)
     planned = record.deployment.embedded.accelerator
     if record.deployment.launcher is LauncherKind.EMBEDDED:
-        return Device(planned, "which the embedded server simulates") if planned else _UNNAMED
+        return (
+            NamedAccelerator(planned, "which the embedded server simulates")
+            if planned
+            else _UNNAMED
+        )
     if origin is Origin.IMPORTED:
         return _inferred(dict(environment))
     if record.facts is not None and record.facts.simulated:
@@ -113,13 +117,15 @@ def device_of(
     for text in texts:
         row = row_of(text)
         if row is not None:
-            return Device(row, "as the driver names it")
+            return NamedAccelerator(row, "as the driver names it")
     if not planned:
         return _UNNAMED
     if planned == ASSUMED_ACCELERATOR:
         source = "the default of server.embedded.accelerator; nothing else names it"
-        return Device(planned, source, named=False)
-    return Device(planned, "by the experiment's server.embedded.accelerator; nothing else names it")
+        return NamedAccelerator(planned, source, named=False)
+    return NamedAccelerator(
+        planned, "by the experiment's server.embedded.accelerator; nothing else names it"
+    )
 
 
 def said_devices(facts: ServerFacts) -> frozenset[str]:
@@ -140,7 +146,7 @@ def said_info(facts: ServerFacts) -> dict[str, object]:
 
 def _own(
     environment: Environment, record: DeploymentRecord, host: TransformersOptions
-) -> Device | NoDevice:
+) -> NamedAccelerator | NoDevice:
     """This machine's, on which the embedded server's engine `transformers` ran the model."""
     if (_device_type(record) or host.device) == "cpu":
         return _ON_CPU
@@ -152,7 +158,7 @@ def _own(
         return NoDevice(
             f"the model ran on this machine, whose device is no row of the accelerators: {said}"
         )
-    return Device(row, "as the driver names it")
+    return NamedAccelerator(row, "as the driver names it")
 
 
 def _device_type(record: DeploymentRecord) -> str | None:
@@ -165,14 +171,14 @@ def _device_type(record: DeploymentRecord) -> str | None:
             return None
 
 
-def _inferred(environment: dict[str, str]) -> Device | NoDevice:
+def _inferred(environment: dict[str, str]) -> NamedAccelerator | NoDevice:
     """Of an imported report whose accelerator its importer inferred."""
     found = _INFERRED.match(_after_semicolon(environment.get(DOUBTFUL + "accelerator", "")))
     row = None if found is None else row_of(found[2])
     if found is None or row is None:
         return _UNNAMED
     visible = int(found[1]) if _SPLIT in environment else 1
-    return Device(row, "inferred: the report does not name it", visible)
+    return NamedAccelerator(row, "inferred: the report does not name it", visible)
 
 
 def _after_semicolon(text: str) -> str:

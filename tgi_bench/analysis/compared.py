@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tgi_bench.analysis.measured import Measured, RunMeasured, simulated
+from tgi_bench.analysis.measured import MeasuredFigure, RunMeasured, simulated
 from tgi_bench.analysis.planned import Planned
 from tgi_bench.analysis.run import Run
 from tgi_bench.errors import InputError
@@ -38,7 +38,7 @@ YAML."""
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class EstimateSaid:
     """What one set of constants says of one measured figure.
 
     bound, bound_share: None of a forward pass. memory_bytes: of one device; None where it is not
@@ -62,9 +62,9 @@ class Compared:
     tokens: of all sequences, that the figure is spread over.
     """
 
-    measured: Measured
-    uncalibrated: Said
-    calibrated: Said | None
+    measured: MeasuredFigure
+    uncalibrated: EstimateSaid
+    calibrated: EstimateSaid | None
     limit_s: float | None
     tokens: int
 
@@ -76,7 +76,7 @@ class Compared:
         return self.limit_s / self.measured.seconds
 
     @property
-    def best(self) -> Said:
+    def best(self) -> EstimateSaid:
         """The calibrated one where there is one."""
         return self.calibrated or self.uncalibrated
 
@@ -144,9 +144,9 @@ def comparisons(run: Run, found: RunMeasured, ids: frozenset[str] | None = None)
     )
 
 
-def _in_order(figures: Sequence[Measured]) -> tuple[Measured, ...]:
+def _in_order(figures: Sequence[MeasuredFigure]) -> tuple[MeasuredFigure, ...]:
     """All prefills of one setting, then all its decodes, as in the other tables."""
-    settings: dict[tuple[Planned, int], dict[Phase, list[Measured]]] = {}
+    settings: dict[tuple[Planned, int], dict[Phase, list[MeasuredFigure]]] = {}
     for figure in figures:
         phases = settings.setdefault((figure.planned, figure.sizes.prompt_tokens), {})
         phases.setdefault(figure.phase, []).append(figure)
@@ -161,7 +161,7 @@ def simulated_with(run: Run) -> Calibration | None:
     return None if text is None else parse(text, "the run's environment")[0]
 
 
-def _compared(figure: Measured, calibration: Calibration | None) -> Compared:
+def _compared(figure: MeasuredFigure, calibration: Calibration | None) -> Compared:
     calibrated = None
     if calibration is not None:
         calibrated = said(figure, calibration.applied(figure.setup))
@@ -174,7 +174,7 @@ def _compared(figure: Measured, calibration: Calibration | None) -> Compared:
     )
 
 
-def _tokens(figure: Measured) -> int:
+def _tokens(figure: MeasuredFigure) -> int:
     """Prompt tokens of a prefill and of a forward pass; new ones of a decode step or generate."""
     sizes = figure.sizes
     match figure.phase:
@@ -186,12 +186,12 @@ def _tokens(figure: Measured) -> int:
             return sizes.tokens
 
 
-def said(figure: Measured, setup: Setup) -> Said:
+def said(figure: MeasuredFigure, setup: Setup) -> EstimateSaid:
     """The estimate of one figure with the constants of `setup`."""
     seconds, step = _seconds(figure, setup)
     tokens = _tokens(figure)
     power_w = figure.devices * setup.accelerator.tdp_w
-    return Said(
+    return EstimateSaid(
         seconds=seconds,
         bound=None if step is None else step.bound,
         bound_share=None if step is None else step.bound_share,
@@ -201,7 +201,7 @@ def said(figure: Measured, setup: Setup) -> Said:
     )
 
 
-def _seconds(figure: Measured, setup: Setup) -> tuple[float, StepTime[float] | None]:
+def _seconds(figure: MeasuredFigure, setup: Setup) -> tuple[float, StepTime[float] | None]:
     """Seconds, and the step whose bound is the figure's; a decode figure is its steps' mean."""
     sizes = figure.sizes
     batch, prompt = sizes.batch_size, sizes.prompt_tokens
@@ -222,7 +222,7 @@ def _seconds(figure: Measured, setup: Setup) -> tuple[float, StepTime[float] | N
             return forward_time(setup, batch, prompt, sizes.mlp_degree).total_s, None
 
 
-def _need(figure: Measured, setup: Setup) -> MemoryNeed[float] | None:
+def _need(figure: MeasuredFigure, setup: Setup) -> MemoryNeed[float] | None:
     sizes = figure.sizes
     batch, prompt = sizes.batch_size, sizes.prompt_tokens
     match figure.phase:
@@ -236,7 +236,7 @@ def _need(figure: Measured, setup: Setup) -> MemoryNeed[float] | None:
             return None
 
 
-def _memory_bytes(figure: Measured, setup: Setup) -> float | None:
+def _memory_bytes(figure: MeasuredFigure, setup: Setup) -> float | None:
     need = _need(figure, setup)
     if need is not None:
         return need.total_bytes
@@ -247,7 +247,7 @@ def _memory_bytes(figure: Measured, setup: Setup) -> float | None:
     )
 
 
-def _limit_s(figure: Measured) -> float | None:
+def _limit_s(figure: MeasuredFigure) -> float | None:
     setup, sizes = figure.setup, figure.sizes
     batch, prompt = sizes.batch_size, sizes.prompt_tokens
     match figure.phase:
@@ -268,7 +268,7 @@ def _limit_s(figure: Measured) -> float | None:
             return max(compute_s, prefill_limit_s(setup, batch, prompt))
 
 
-def _memory_verdicts(figures: Sequence[Measured]) -> tuple[MemoryVerdict, ...]:
+def _memory_verdicts(figures: Sequence[MeasuredFigure]) -> tuple[MemoryVerdict, ...]:
     """Of each trial or entry whose figures or whose end tell whether it fitted."""
     verdicts: dict[str, MemoryVerdict] = {}
     for figure in figures:

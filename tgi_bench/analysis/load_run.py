@@ -260,7 +260,7 @@ class StageSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchAnswer:
     """What a search found: the highest value that met every SLO in most of its repeats.
 
     value: None where not even the lowest did. low, high: the bracket that was searched: the
@@ -293,7 +293,7 @@ class LoadSummary:
     trial: LoadTrial
     end: TrialEnd | None
     stages: tuple[StageSummary, ...]
-    found: Found | None
+    found: SearchAnswer | None
 
     def cut_off(self, stage: StageSummary) -> str:
         """Why the stage's figures are of a part of what was asked; "" where they are of all."""

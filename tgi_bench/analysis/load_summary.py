@@ -17,11 +17,17 @@ from tgi_bench.analysis.load_metrics import (
     closed_loop,
     send_lag_ns,
 )
-from tgi_bench.analysis.load_run import Found, LoadDistribution, LoadSummary, StageSummary, Window
+from tgi_bench.analysis.load_run import (
+    LoadDistribution,
+    LoadSummary,
+    SearchAnswer,
+    StageSummary,
+    Window,
+)
 from tgi_bench.analysis.load_slo import check_slos
 from tgi_bench.analysis.moved import moved_by_lag
 from tgi_bench.analysis.reopening import reopening
-from tgi_bench.analysis.search import Probe, found_so_far, met
+from tgi_bench.analysis.search import SearchStep, found_so_far, met
 from tgi_bench.analysis.steadiness import steadiness
 from tgi_bench.analysis.throughput import throughput
 from tgi_bench.analysis.window import find_window, in_window, mean_in_flight
@@ -169,12 +175,12 @@ def _scheduled_per_s(window: Window, requests: Requests) -> float | None:
     return sum(1 for r in requests if in_window(r.intended_ns, window)) * NS_PER_S / span
 
 
-def _found(trial: LoadTrial, stages: Sequence[StageSummary]) -> Found | None:
+def _found(trial: LoadTrial, stages: Sequence[StageSummary]) -> SearchAnswer | None:
     """Of the steps that were tried to their end."""
     if trial.find is None:
         return None
     probes = [
-        Probe(float(summary.asked), met(trial, summary), certainly(trial, summary))
+        SearchStep(float(summary.asked), met(trial, summary), certainly(trial, summary))
         for summary in stages
         if summary.asked is not None and not summary.stage.cut_off
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from tgi_bench.analysis.accelerator_of import Device, NoDevice, device_of
+from tgi_bench.analysis.accelerator_of import NamedAccelerator, NoDevice, device_of
 from tgi_bench.analysis.planned import Planned, planned_setup
 from tgi_bench.analysis.run import Origin, Run, StepFigures, TrialSummary
 from tgi_bench.analysis.scaling import has_figures
@@ -16,7 +16,7 @@ from tgi_bench.observation import Outcome
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredFigure:
     """One measured time, or an end without one.
 
     source_id: of its trial or entry. sizes: for a forward pass new_tokens is 1.
@@ -49,7 +49,7 @@ class RunMeasured:
     """Of a whole run. device_sources: how its accelerators are known. reasons: why figures are
     left out, each once. assumptions: what was taken of workloads that a table does not state."""
 
-    figures: tuple[Measured, ...]
+    figures: tuple[MeasuredFigure, ...]
     device_sources: tuple[str, ...]
     reasons: tuple[str, ...]
     assumptions: tuple[str, ...] = ()
@@ -66,7 +66,7 @@ def measured_trials(run: Run, device: str | None = None) -> RunMeasured:
             if device is None or not found.nameable:
                 reasons[found.why] = None
                 continue
-            found = Device(device, "as given")
+            found = NamedAccelerator(device, "as given")
         elif device is not None:
             found = replace(found, row=device, source="as given")
         row, visible = found.row, found.visible_devices
@@ -87,7 +87,7 @@ def measured_trials(run: Run, device: str | None = None) -> RunMeasured:
     return RunMeasured(figures, tuple(sources), tuple(reasons))
 
 
-def _of_trial(summary: TrialSummary, planned: Planned) -> Iterator[Measured]:
+def _of_trial(summary: TrialSummary, planned: Planned) -> Iterator[MeasuredFigure]:
     trial, setup = summary.trial, planned.setup
     try:
         sizes = Sizes(trial.batch_size, trial.sequence_length, trial.decode_length)
@@ -108,7 +108,7 @@ def _of_trial(summary: TrialSummary, planned: Planned) -> Iterator[Measured]:
         if phase == "decode" and trial.decode_length == 1:
             continue
         known = step if has_figures(summary) else None
-        yield Measured(
+        yield MeasuredFigure(
             source_id=trial.trial_id,
             planned=planned,
             phase=phase,

@@ -102,7 +102,7 @@ class Verdict:
         )
 
 
-class Row(Protocol):
+class JudgedRow(Protocol):
     """What a rule looks at, as Failing names it."""
 
     @property
@@ -118,7 +118,7 @@ class Row(Protocol):
         """None where no server is behind it."""
 
 
-R = TypeVar("R", bound=Row)
+R = TypeVar("R", bound=JudgedRow)
 
 
 @dataclass(frozen=True, slots=True)

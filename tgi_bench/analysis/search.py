@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tgi_bench.analysis.load_run import Found, StageSummary
+from tgi_bench.analysis.load_run import SearchAnswer, StageSummary
 from tgi_bench.plan.load_trial import SUCCESS, Find, LoadTrial, Sought
 
 LEAST_SUCCESS = 0.99
@@ -16,7 +16,7 @@ LEAST_ANSWERED = 0.95
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
+class SearchStep:
     """One value as tried once. met: whether it met every SLO.
 
     sure: True, False: it met or missed them by more than chance; None: neither.
@@ -27,7 +27,7 @@ class Probe:
     sure: bool | None = None
 
 
-def next_probe(find: Find, probes: Sequence[Probe]) -> float | Found:
+def next_probe(find: Find, probes: Sequence[SearchStep]) -> float | SearchAnswer:
     """The value to try next (again, where a majority is still open), or what was found.
 
     From start the value is doubled while the SLOs are met, or halved while they are not, within
@@ -50,11 +50,13 @@ def next_probe(find: Find, probes: Sequence[Probe]) -> float | Found:
         following = _following(find, low, high)
         if following is None:
             again = _too_few(find, probes, (low, high, *_sure(probes)))
-            return Found(low, low, high, True) if again is None else again
+            return SearchAnswer(low, low, high, True) if again is None else again
         value = following
 
 
-def _too_few(find: Find, probes: Sequence[Probe], values: Sequence[float | None]) -> float | None:
+def _too_few(
+    find: Find, probes: Sequence[SearchStep], values: Sequence[float | None]
+) -> float | None:
     """The first of them that was tried less often than `repeats`; None where none was."""
     for value in values:
         if value is not None and sum(p.value == value for p in probes) < find.repeats:
@@ -62,7 +64,7 @@ def _too_few(find: Find, probes: Sequence[Probe], values: Sequence[float | None]
     return None
 
 
-def found_so_far(find: Find, probes: Sequence[Probe]) -> Found:
+def found_so_far(find: Find, probes: Sequence[SearchStep]) -> SearchAnswer:
     """The answer of a finished search, or the bracket that a search was cut off in: there a value
     counts by most of its tries so far, as the interval does; a tie is not met."""
     found = _bracket(find, probes)
@@ -77,9 +79,9 @@ def found_so_far(find: Find, probes: Sequence[Probe]) -> Found:
     )
 
 
-def _bracket(find: Find, probes: Sequence[Probe]) -> Found:
+def _bracket(find: Find, probes: Sequence[SearchStep]) -> SearchAnswer:
     outcome = next_probe(find, probes)
-    if isinstance(outcome, Found):
+    if isinstance(outcome, SearchAnswer):
         return outcome
     decided = {}
     for value in {probe.value for probe in probes}:
@@ -88,10 +90,10 @@ def _bracket(find: Find, probes: Sequence[Probe]) -> Found:
         decided[value] = 2 * sum(tries) > len(tries) if most is None else most
     low = max((value for value, met in decided.items() if met), default=None)
     unmet = [v for v, met in decided.items() if not met and (low is None or v > low)]
-    return Found(low, low, min(unmet, default=None), False)
+    return SearchAnswer(low, low, min(unmet, default=None), False)
 
 
-def _sure(probes: Sequence[Probe]) -> tuple[float | None, float | None]:
+def _sure(probes: Sequence[SearchStep]) -> tuple[float | None, float | None]:
     """The interval's ends: where values contradict each other it holds all that do."""
     by_value: dict[float, set[bool | None]] = {}
     for probe in probes:
@@ -103,7 +105,7 @@ def _sure(probes: Sequence[Probe]) -> tuple[float | None, float | None]:
     return low, high
 
 
-def _contradiction(probes: Sequence[Probe]) -> tuple[float, float] | None:
+def _contradiction(probes: Sequence[SearchStep]) -> tuple[float, float] | None:
     """A value at which a try was surely missed, and a higher one at which a try was surely met; of
     several the furthest apart. Two tries at one value near the true one may do so by chance."""
     missed = min((p.value for p in probes if p.sure is False), default=None)
@@ -111,7 +113,7 @@ def _contradiction(probes: Sequence[Probe]) -> tuple[float, float] | None:
     return (missed, met) if missed is not None and met is not None and missed < met else None
 
 
-def _how_often(probes: Sequence[Probe], value: float | None, met: bool) -> tuple[int, int]:
+def _how_often(probes: Sequence[SearchStep], value: float | None, met: bool) -> tuple[int, int]:
     tries = [probe.met for probe in probes if probe.value == value]
     return tries.count(met), len(tries)
 

@@ -113,7 +113,7 @@ class TelemetrySummary:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredWindows:
     """What was measured. tokens: new ones in the windows; None: not known. part: of the trial."""
 
     trial_id: str
@@ -122,7 +122,7 @@ class Measured:
     part: str = ""
 
 
-def summarise_telemetry(seen: Telemetry, of: Measured) -> TelemetrySummary:
+def summarise_telemetry(seen: Telemetry, of: MeasuredWindows) -> TelemetrySummary:
     """The figures of one trial or stage from everything sampled around it."""
     spacing_ns = _spacing_ns(seen)
     within = _within(seen.samples, of.windows, spacing_ns)
@@ -150,7 +150,7 @@ def _share(cpu_ns: int | None, wall_ns: int | None) -> float | None:
     return None if cpu_ns is None or not wall_ns else cpu_ns / wall_ns
 
 
-def _by_kind(seen: Telemetry, of: Measured, energy: bool) -> tuple[DeviceFigures, ...]:
+def _by_kind(seen: Telemetry, of: MeasuredWindows, energy: bool) -> tuple[DeviceFigures, ...]:
     figures = []
     for kind in DeviceKind:
         devices = [device for device in seen.devices if device.kind is kind]
@@ -160,7 +160,7 @@ def _by_kind(seen: Telemetry, of: Measured, energy: bool) -> tuple[DeviceFigures
 
 
 def _figures(
-    kind: DeviceKind, devices: Sequence[Device], seen: Telemetry, of: Measured | None
+    kind: DeviceKind, devices: Sequence[Device], seen: Telemetry, of: MeasuredWindows | None
 ) -> DeviceFigures:
     """of: None: no energy is to be had."""
     curves = [_curve([s for s in seen.samples if s.device == d.index]) for d in devices]

@@ -7,20 +7,20 @@ from collections.abc import Sequence
 from tgi_bench.analysis.load_run import LoadSummary
 from tgi_bench.analysis.metrics import NS_PER_S, counted_runs
 from tgi_bench.analysis.task_run import TaskSummary
-from tgi_bench.analysis.telemetry import Measured
+from tgi_bench.analysis.telemetry import MeasuredWindows
 from tgi_bench.observation import StepObservation
 from tgi_bench.plan.plan import BatchTrial
 
 
-def measured_batches(trial: BatchTrial, observations: Sequence[StepObservation]) -> Measured:
+def measured_batches(trial: BatchTrial, observations: Sequence[StepObservation]) -> MeasuredWindows:
     """Each run from its first send to its last reply; batch size x decode_length tokens a run."""
     runs = counted_runs(trial, observations)
     windows = tuple((run[0].sent_ns, run[-1].ended_ns) for run in runs)
     tokens = trial.batch_size * trial.decode_length * len(runs)
-    return Measured(trial.trial_id, windows, float(tokens) or None)
+    return MeasuredWindows(trial.trial_id, windows, float(tokens) or None)
 
 
-def measured_stages(load: LoadSummary) -> tuple[Measured, ...]:
+def measured_stages(load: LoadSummary) -> tuple[MeasuredWindows, ...]:
     """Each stage's window, and the new tokens that arrived in it."""
     found = []
     searched = load.trial.find is not None
@@ -30,15 +30,15 @@ def measured_stages(load: LoadSummary) -> tuple[Measured, ...]:
         windows = ((window.begin_ns, window.end_ns),) if seconds > 0 else ()
         tokens = None if rate is None else rate.value * seconds
         part = f"step {summary.stage.index + 1}" if searched else ""
-        found.append(Measured(load.trial.trial_id, windows, tokens, part))
+        found.append(MeasuredWindows(load.trial.trial_id, windows, tokens, part))
     return tuple(found)
 
 
-def measured_tasks(summary: TaskSummary) -> tuple[Measured, ...]:
+def measured_tasks(summary: TaskSummary) -> tuple[MeasuredWindows, ...]:
     """The runs of each batch size, or of the document."""
     several = len(summary.figures) > 1
     return tuple(
-        Measured(
+        MeasuredWindows(
             trial_id=summary.trial.trial_id,
             windows=figures.windows,
             tokens=float(figures.new_tokens * len(figures.windows)) if figures.new_tokens else None,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tgi_bench.analysis.measured import Measured, simulated
+from tgi_bench.analysis.measured import MeasuredFigure, simulated
 from tgi_bench.analysis.run import Run
 from tgi_bench.cli.echo import echo
 from tgi_bench.cli.run_view import load
@@ -54,7 +54,7 @@ def run(paths: Sequence[Path], options: CalibrateOptions) -> None:
     if twice:
         raise InputError(f"run {twice[0]} is given twice: a figure left out would have its twin in")
     figures = _figures(runs, options)
-    groups: dict[tuple[str, str], list[Measured]] = {}
+    groups: dict[tuple[str, str], list[MeasuredFigure]] = {}
     sources: dict[tuple[str, str], list[str]] = {}
     for figure, source in figures:
         groups.setdefault(figure.planned.place, []).append(figure)
@@ -80,9 +80,9 @@ def run(paths: Sequence[Path], options: CalibrateOptions) -> None:
     echo(f"wrote {options.output}: tgi-bench estimate --calibration {options.output} ...")
 
 
-def _figures(runs: Sequence[Run], options: CalibrateOptions) -> list[tuple[Measured, str]]:
+def _figures(runs: Sequence[Run], options: CalibrateOptions) -> list[tuple[MeasuredFigure, str]]:
     """What was measured in all runs, each with its run's name for the provenance."""
-    figures: list[tuple[Measured, str]] = []
+    figures: list[tuple[MeasuredFigure, str]] = []
     for one in runs:
         source = f"{one.origin.value} run {one.plan.experiment}/{one.run_id}"
         if simulated(one):
@@ -109,7 +109,7 @@ def _nothing(runs: Sequence[Run]) -> str:
 
 
 def _fit(
-    key: tuple[str, str], group: Sequence[Measured], source: str, options: CalibrateOptions
+    key: tuple[str, str], group: Sequence[MeasuredFigure], source: str, options: CalibrateOptions
 ) -> _Fitted:
     # Imported here: scipy takes longer to load than most commands take.
     from tgi_bench.estimate import fitting

@@ -35,7 +35,7 @@ from tgi_bench.report.estimated_answer import (
 )
 
 if TYPE_CHECKING:
-    from tgi_bench.cli.experiment_file import Request
+    from tgi_bench.cli.experiment_file import ExperimentRequest
     from tgi_bench.report.table import Table
 
 MOST_CONFIGURATIONS = 100_000
@@ -62,7 +62,7 @@ class MatrixOptions:
     accelerator_assumed: bool
 
 
-def run(matrix: MatrixOptions | Request, calibration: str | None, form: str) -> None:
+def run(matrix: MatrixOptions | ExperimentRequest, calibration: str | None, form: str) -> None:
     """Print the estimate of a matrix, or of an experiment's trials; raises InputError."""
     choose = chooser(calibration)
     if isinstance(matrix, MatrixOptions):
@@ -133,7 +133,7 @@ def _newest() -> str:
     return NEWEST
 
 
-def _experiment(request: Request) -> tuple[list[Configuration], list[str]]:
+def _experiment(request: ExperimentRequest) -> tuple[list[Configuration], list[str]]:
     """The batches of an experiment, as `plan` estimates them."""
     from tgi_bench.analysis.planned import planned_setup
     from tgi_bench.cli.experiment_file import assumed_accelerator

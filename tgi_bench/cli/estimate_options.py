@@ -13,7 +13,7 @@ from tgi_bench.errors import InputError
 
 if TYPE_CHECKING:
     from tgi_bench.cli.estimate_command import MatrixOptions
-    from tgi_bench.cli.experiment_file import Request
+    from tgi_bench.cli.experiment_file import ExperimentRequest
 
 _DEFAULTS = {
     "accelerator": "A100-40GB-SXM",
@@ -90,7 +90,7 @@ def _asked(
     experiment: Path | None,
     changes: tuple[tuple[str, ...], tuple[str, ...]],
     given: dict[str, object],
-) -> MatrixOptions | Request:
+) -> MatrixOptions | ExperimentRequest:
     """One of the two; InputError for both, or neither."""
     from tgi_bench.cli.estimate_command import MatrixOptions
 
@@ -98,9 +98,9 @@ def _asked(
         if given:
             names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
             raise InputError(f"{names}: of a matrix, not of an experiment; use --set or --only")
-        from tgi_bench.cli.experiment_file import Request
+        from tgi_bench.cli.experiment_file import ExperimentRequest
 
-        return Request(experiment, *changes, None)
+        return ExperimentRequest(experiment, *changes, None)
     if any(changes):
         raise InputError("--set and --only change an EXPERIMENT, and none is given")
     models = given.pop("model", ())

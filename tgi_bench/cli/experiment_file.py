@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ExperimentRequest:
     """What the command line asked for, as it was typed."""
 
     file: Path

@@ -29,7 +29,7 @@ from tgi_bench.errors import InputError, LaunchError, NotRecordedError, TgiBench
 
 if TYPE_CHECKING:
     from tgi_bench.cli.estimate_command import MatrixOptions
-    from tgi_bench.cli.experiment_file import Request
+    from tgi_bench.cli.experiment_file import ExperimentRequest
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
 _OBJECTS_BETWEEN_COLLECTIONS = 200_000
@@ -73,9 +73,9 @@ def _experiment_request(command: Callable[..., None]) -> Callable[..., None]:
         launcher: str | None,
         **rest: object,
     ) -> None:
-        from tgi_bench.cli.experiment_file import Request
+        from tgi_bench.cli.experiment_file import ExperimentRequest
 
-        command(Request(experiment, settings, only, launcher), **rest)
+        command(ExperimentRequest(experiment, settings, only, launcher), **rest)
 
     return with_request
 
@@ -95,7 +95,7 @@ def cli() -> None:
 @_results
 @click.option("--resume", is_flag=True, help="Go on with the newest unfinished run of this plan.")
 @click.option("--no-pull", is_flag=True, help="Refuse a missing image instead of pulling it.")
-def sweep(request: Request, results: Path, resume: bool, no_pull: bool) -> None:
+def sweep(request: ExperimentRequest, results: Path, resume: bool, no_pull: bool) -> None:
     """Measure every deployment of EXPERIMENT, and report.
 
     EXPERIMENT is a YAML file: each server of its matrix is launched, driven, recorded and reported.
@@ -107,7 +107,7 @@ def sweep(request: Request, results: Path, resume: bool, no_pull: bool) -> None:
 
 @cli.command()
 @_experiment_request
-def plan(request: Request) -> None:
+def plan(request: ExperimentRequest) -> None:
     """Print what a sweep of EXPERIMENT would run.
 
     With estimates of its time and memory; nothing is started or touched.
@@ -132,7 +132,7 @@ def plan(request: Request) -> None:
     default="table",
     show_default=True,
 )
-def estimate(matrix: MatrixOptions | Request, calibration: str | None, form: str) -> None:
+def estimate(matrix: MatrixOptions | ExperimentRequest, calibration: str | None, form: str) -> None:
     """Estimate time, memory and energy, without a server.
 
     Of a matrix of options, or of EXPERIMENT's batches. As in tgi-bench estimate --model
@@ -192,7 +192,7 @@ def load(options: LoadOptions, results: Path, resume: bool) -> None:
 
     experiment, found = load_command.load_plan_of(options)
     source = (COMMAND, shlex.join(["tgi-bench", *sys.argv[1:]]))
-    sought = sweep_command.Sought(experiment, found, source)
+    sought = sweep_command.SweepAsked(experiment, found, source)
     sys.exit(sweep_command.sweep(sought, sweep_command.SweepOptions(results, resume, False)))
 
 

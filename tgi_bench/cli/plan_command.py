@@ -11,7 +11,7 @@ from tgi_bench.analysis.planned import KV_POOL, PlanEstimate, TrialEstimate, pla
 from tgi_bench.analysis.remaining import LoadTime, load_times
 from tgi_bench.cli.calibration_choice import chooser
 from tgi_bench.cli.console import standard_output
-from tgi_bench.cli.experiment_file import Request, assumed_accelerator, idle_skip_notes
+from tgi_bench.cli.experiment_file import ExperimentRequest, assumed_accelerator, idle_skip_notes
 from tgi_bench.cli.load_table import load_table
 from tgi_bench.cli.task_table import print_tasks
 from tgi_bench.plan.engines import engine_spec
@@ -52,7 +52,7 @@ _WIDE = 120
 """Columns of a terminal that the table takes with its whole headers."""
 
 
-def run(request: Request) -> None:
+def run(request: ExperimentRequest) -> None:
     """Print the plan of an experiment."""
     experiment, plan = request.load()
     console = standard_output()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tgi_bench.cli.echo import echo
 from tgi_bench.cli.exit_codes import FAILED, INTERRUPTED, INVALID, MISSED
-from tgi_bench.cli.experiment_file import Request, idle_skip_notes
+from tgi_bench.cli.experiment_file import ExperimentRequest, idle_skip_notes
 from tgi_bench.drive.workers import Ahead, started_ahead
 from tgi_bench.errors import NotRecordedError, ResultsError, TgiBenchError
 from tgi_bench.launch.launcher import require_startable
@@ -39,7 +39,7 @@ QUICK_FLOOR_STREAMS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Sought:
+class SweepAsked:
     """What is to be swept, and a row of the environment that says where it was said."""
 
     experiment: AnyExperiment
@@ -56,13 +56,13 @@ class SweepOptions:
     pull: bool
 
 
-def run(request: Request, options: SweepOptions) -> int:
+def run(request: ExperimentRequest, options: SweepOptions) -> int:
     """Run the sweep of a file, or go on with one; returns the exit code."""
     experiment, plan = request.load()
-    return sweep(Sought(experiment, plan, (EXPERIMENT_FILE, _shown(request.file))), options)
+    return sweep(SweepAsked(experiment, plan, (EXPERIMENT_FILE, _shown(request.file))), options)
 
 
-def sweep(sought: Sought, options: SweepOptions) -> int:
+def sweep(sought: SweepAsked, options: SweepOptions) -> int:
     """Run the sweep, or go on with one, and write its reports; returns the exit code."""
     plan = sought.plan
     for deployment in plan.deployments:
@@ -102,7 +102,7 @@ class _Made:
     resumed: tuple[tuple[str, str], ...] = ()
 
 
-def _made(sought: Sought, options: SweepOptions, questions: Questions) -> _Made:
+def _made(sought: SweepAsked, options: SweepOptions, questions: Questions) -> _Made:
     """A new run, or the one to go on with. Raises ResultsError where there is none."""
     from tgi_bench.cli.console import standard_output
     from tgi_bench.launch.left_behind import end_left
@@ -142,7 +142,7 @@ def _made(sought: Sought, options: SweepOptions, questions: Questions) -> _Made:
     return _Made(run_dir, console)
 
 
-def _options(sought: Sought, options: SweepOptions) -> tuple[tuple[str, str], ...]:
+def _options(sought: SweepAsked, options: SweepOptions) -> tuple[tuple[str, str], ...]:
     """What else was typed; the command of a load holds all of it."""
     rows = [] if options.results == DEFAULT_RESULTS else [(RESULTS, str(options.results))]
     if sought.source[0] == EXPERIMENT_FILE and not options.pull:

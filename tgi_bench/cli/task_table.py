@@ -6,7 +6,13 @@ from rich.console import Console
 from rich.table import Table
 
 from tgi_bench.plan.plan import Plan
-from tgi_bench.plan.task_trial import Device, DirectModel, GenerateTask, SummarizeTask, TaskTrial
+from tgi_bench.plan.task_trial import (
+    DirectModel,
+    GenerateTask,
+    SummarizeTask,
+    TaskDevice,
+    TaskTrial,
+)
 from tgi_bench.report.durations import counted
 
 _HEADERS = ("Task", "Prompt", "New", "Batch", "Calls", "Runs")
@@ -32,7 +38,9 @@ def print_tasks(console: Console, plan: Plan) -> None:
 
 def _how(model: DirectModel) -> str:
     """How the model is loaded."""
-    where = "CUDA, or else the CPU" if model.device is Device.AUTO else model.device.value.upper()
+    where = (
+        "CUDA, or else the CPU" if model.device is TaskDevice.AUTO else model.device.value.upper()
+    )
     parts = ["transformers", model.dtype.value, where]
     if model.num_shard > 1:
         parts.append(f"tensor parallel over {model.num_shard} devices")

@@ -8,7 +8,7 @@ from dataclasses import replace
 from tgi_bench.analysis.load_run import LoadSummary
 from tgi_bench.analysis.run import TrialSummary
 from tgi_bench.analysis.task_run import TaskSummary
-from tgi_bench.analysis.telemetry import Measured, TelemetrySummary, summarise_telemetry
+from tgi_bench.analysis.telemetry import MeasuredWindows, TelemetrySummary, summarise_telemetry
 from tgi_bench.analysis.telemetry_measured import (
     measured_batches,
     measured_stages,
@@ -42,10 +42,12 @@ def _of_batches(store: RunStore, summary: TrialSummary) -> Iterator[TelemetrySum
         yield summarise_telemetry(seen, measured_batches(trial, steps))
 
 
-def _of(store: RunStore, trial_id: str, parts: Sequence[Measured]) -> Iterator[TelemetrySummary]:
+def _of(
+    store: RunStore, trial_id: str, parts: Sequence[MeasuredWindows]
+) -> Iterator[TelemetrySummary]:
     seen = _seen(store, trial_id)
     if seen is not None:
-        for measured in parts or (Measured(trial_id, (), None),):
+        for measured in parts or (MeasuredWindows(trial_id, (), None),):
             yield summarise_telemetry(seen, measured)
 
 

@@ -6,10 +6,10 @@ import re
 from dataclasses import dataclass, replace
 
 from tgi_bench.drive.answer_reading import read_answer
-from tgi_bench.drive.control import NO_KEY, Asking, Control, Reply
+from tgi_bench.drive.control import NO_KEY, Asking, Control, ControlReply
 from tgi_bench.drive.dialects import AskOptions, body_bytes, target
 from tgi_bench.drive.identity import (
-    Identity,
+    LoadIdentity,
     identified,
     model_to_ask,
     with_headers,
@@ -21,7 +21,7 @@ from tgi_bench.load_observation import RequestOutcome, TokenSource
 from tgi_bench.plan.load_trial import Spoken
 from tgi_bench.plan.sampling import Sampling
 
-__all__ = ["Asking", "Found", "find_out"]
+__all__ = ["Asking", "FoundServer", "find_out"]
 
 _GREEDY = Sampling(False, None, None, None, None, None, False)
 _PROBE = Ask(
@@ -40,14 +40,16 @@ litellm says without a database."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundServer:
     """What a server can do, and who it says it is."""
 
     abilities: Abilities
-    identity: Identity
+    identity: LoadIdentity
 
 
-def find_out(url: str, engine: str, spoken: Spoken, model: str | None, options: Asking) -> Found:
+def find_out(
+    url: str, engine: str, spoken: Spoken, model: str | None, options: Asking
+) -> FoundServer:
     """How to speak to the server at url.
 
     engine: as Abilities has it; "" is not known and found out. model: None or "": the only one
@@ -71,7 +73,7 @@ def find_out(url: str, engine: str, spoken: Spoken, model: str | None, options: 
         for candidate in (Spoken.COMPLETIONS, Spoken.CHAT):
             if spoken in (Spoken.AUTO, candidate):
                 found = _openai(control, identity, candidate, name)
-                if isinstance(found, Found):
+                if isinstance(found, FoundServer):
                     return found
                 reasons.append(found)
         if not name and identity.unlisted:
@@ -82,9 +84,9 @@ def find_out(url: str, engine: str, spoken: Spoken, model: str | None, options: 
         raise InputError("; ".join(reasons))
 
 
-def _tgi(control: Control, identity: Identity) -> Found:
+def _tgi(control: Control, identity: LoadIdentity) -> FoundServer:
     able = replace(_tgi_able(), truncates=True, max_input_tokens=identity.max_input_tokens)
-    return Found(replace(able, tokenize_path=_tokenize_path(control, able)), identity)
+    return FoundServer(replace(able, tokenize_path=_tokenize_path(control, able)), identity)
 
 
 def _check_generate(control: Control) -> None:
@@ -99,7 +101,9 @@ def _tgi_able() -> Abilities:
     return Abilities(Spoken.TGI, "", "tgi", False, None, None, False, None)
 
 
-def _openai(control: Control, identity: Identity, spoken: Spoken, model: str) -> Found | str:
+def _openai(
+    control: Control, identity: LoadIdentity, spoken: Spoken, model: str
+) -> FoundServer | str:
     """What it can do there, or why it does not answer there."""
     engine = identity.engine
     able = Abilities(
@@ -126,7 +130,7 @@ def _openai(control: Control, identity: Identity, spoken: Spoken, model: str) ->
     identity = identity.named(identity.unlisted_names(reading.models))
     identity = identity.stating(*(("system_fingerprint", f) for f in reading.fingerprints))
     able = replace(_in_effect(able, reading), engine=identity.engine)
-    return Found(replace(able, tokenize_path=_tokenize_path(control, able)), identity)
+    return FoundServer(replace(able, tokenize_path=_tokenize_path(control, able)), identity)
 
 
 def _count_of_events(engine: str) -> str | None:
@@ -136,7 +140,7 @@ def _count_of_events(engine: str) -> str | None:
     return "timings_per_token" if engine == "llamacpp" else "continuous_usage_stats"
 
 
-def _less(able: Abilities, reply: Reply) -> Abilities | None:
+def _less(able: Abilities, reply: ControlReply) -> Abilities | None:
     """Asked without the keys that a refusal names; without the least needed one where it names
     none, as long as there is one. min_tokens takes the place of ignore_eos."""
     said = reply.body.decode(errors="replace")
@@ -162,7 +166,7 @@ def _in_effect(asked: Abilities, reading: Reading) -> Abilities:
     )
 
 
-def _probed(control: Control, able: Abilities, stream: bool = True) -> tuple[Reply, Reading]:
+def _probed(control: Control, able: Abilities, stream: bool = True) -> tuple[ControlReply, Reading]:
     options = AskOptions(host="", stream=stream, sampling=_GREEDY, headers=())
     reply = control.post(target(able, stream), body_bytes(_PROBE, able, options))
     if reply.status in NO_KEY:
@@ -174,7 +178,7 @@ def _probed(control: Control, able: Abilities, stream: bool = True) -> tuple[Rep
 
 
 def _refused(
-    control: Control, able: Abilities, reply: Reply, reading: Reading, stream: bool = True
+    control: Control, able: Abilities, reply: ControlReply, reading: Reading, stream: bool = True
 ) -> str:
     where = f"{control.url}{target(able, stream)}"
     if reply.status in _NO_ROUTE:
@@ -182,7 +186,7 @@ def _refused(
     return f"{where} gave no token: {reading.reason}{_of_a_key(control, reply)}"
 
 
-def _of_a_key(control: Control, reply: Reply) -> str:
+def _of_a_key(control: Control, reply: ControlReply) -> str:
     """A hint, where a refusal may be for want of a key: litellm says 500 or 400 then."""
     if not _KEY_WORDS.search(reply.body.decode(errors="replace")):
         if control.has_key or reply.status < 500:

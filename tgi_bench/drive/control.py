@@ -38,7 +38,7 @@ class Asking:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ControlReply:
     """status: of HTTP. json: the body, or None where it is no JSON."""
 
     status: int
@@ -100,17 +100,17 @@ class Control:
         """Whether an API key is sent, or may be: in whatever header it is asked for."""
         return bool(self._asking.headers)
 
-    def key_missing(self, reply: Reply) -> InputError:
+    def key_missing(self, reply: ControlReply) -> InputError:
         """Of an answer 401 or 403: that an API key is wanted, and the options that name it."""
         another = "another" if self.has_key else "an"
         said = shortened(reply.sentence)
         return InputError(f"{self.url} wants {another} API key: {said}; {NAME_THE_KEY}")
 
-    def get(self, path: str) -> Reply:
+    def get(self, path: str) -> ControlReply:
         """Raises InputError where no answer comes."""
         return self._asked("GET", path, None)
 
-    def post(self, path: str, body: bytes) -> Reply:
+    def post(self, path: str, body: bytes) -> ControlReply:
         """With JSON. Raises InputError where no answer comes."""
         return self._asked("POST", path, body)
 
@@ -132,7 +132,7 @@ class Control:
         context = client_context(self._asking.verify)
         return HTTPSConnection(host, parts.port, timeout=timeout_s, context=context)
 
-    def _asked(self, method: str, path: str, body: bytes | None) -> Reply:
+    def _asked(self, method: str, path: str, body: bytes | None) -> ControlReply:
         try:
             response, content = self._answered(method, path, body)
         except TimeoutError as error:
@@ -154,7 +154,7 @@ class Control:
         )
         if response.status == 200 and (coding := encoded_as(pairs)):
             raise InputError(f"{self.url}{path}: {not_identity(coding)}")
-        return Reply(response.status, pairs, content)
+        return ControlReply(response.status, pairs, content)
 
     def _answered(self, method: str, path: str, body: bytes | None) -> tuple[HTTPResponse, bytes]:
         connection = self._connection

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from tgi_bench.drive.channel import Message
 from tgi_bench.observation import Outcome
-from tgi_bench.plan.task_trial import Device, DirectModel, Dtype, GenerateTask, SummarizeTask
+from tgi_bench.plan.task_trial import DirectModel, Dtype, GenerateTask, SummarizeTask, TaskDevice
 from tgi_bench.task_observation import DirectFacts, TaskCall, TaskPart, TaskRun
 
 LOAD = "load"
@@ -42,7 +42,7 @@ class LoadAsk:
     def of(cls, message: Message) -> LoadAsk:
         """From the channel."""
         said = cast(dict[str, Any], message[1])
-        typed = {"dtype": Dtype(said["dtype"]), "device": Device(said["device"])}
+        typed = {"dtype": Dtype(said["dtype"]), "device": TaskDevice(said["device"])}
         model = DirectModel(**{**said, **typed})
         return cls(model, cast(int, message[2]), cast(int, message[3]))
 

@@ -80,9 +80,9 @@ def fitting(url: str, abilities: Abilities, asking: Asking, trial: LoadTrial) ->
             return [_asked(control, abilities, text) for text in texts]
 
         if file is not None:
-            source = Source(file.prompt_counts, f"the tokenizer of {trial.tokenizer}")
+            source = PromptCounter(file.prompt_counts, f"the tokenizer of {trial.tokenizer}")
         elif abilities.tokenize_path is not None:
-            source = Source(asked, f"the server's {abilities.tokenize_path}")
+            source = PromptCounter(asked, f"the server's {abilities.tokenize_path}")
         else:
             source = None
         if abilities.truncates and file is None and not (_has_parts(trial) and source):
@@ -93,14 +93,14 @@ def fitting(url: str, abilities: Abilities, asking: Asking, trial: LoadTrial) ->
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class PromptCounter:
     """Who counts prompts. name: for the sentence."""
 
     counts: Counts
     name: str
 
 
-def fit(abilities: Abilities, source: Source | None, seen: Seen) -> Fitting:
+def fit(abilities: Abilities, source: PromptCounter | None, seen: Seen) -> Fitting:
     """Learn the words' tokens from source, and check with the server what it sees.
 
     Two prompts are sent for one token each: the first tells what the server adds beside the

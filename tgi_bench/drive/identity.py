@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tgi_bench.drive.control import NO_KEY, Control, Reply
+from tgi_bench.drive.control import NO_KEY, Control, ControlReply
 from tgi_bench.drive.said import count_of, shortened, word_of
 from tgi_bench.errors import InputError
 
@@ -21,7 +21,7 @@ _MOST_NAMES = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class LoadIdentity:
     """engine: "" where nothing told. models: the names that it lists, to be asked for.
 
     unlisted: why it lists none, "" where it does. max_input_tokens: None where it does not say.
@@ -35,7 +35,7 @@ class Identity:
     own_names: tuple[str, ...] = ()
     versions: tuple[tuple[str, str], ...] = ()
 
-    def named(self, names: tuple[str, ...]) -> Identity:
+    def named(self, names: tuple[str, ...]) -> LoadIdentity:
         """With more names of its own."""
         added = (*self.own_names, *map(shortened, names))
         return replace(self, own_names=tuple(dict.fromkeys(added)))
@@ -49,7 +49,7 @@ class Identity:
         begun = tuple(f"{name}{mark}" for name in self.own_names for mark in "@:")
         return tuple(name for name in answered if name.startswith(begun))
 
-    def stating(self, *versions: tuple[str, str | None]) -> Identity:
+    def stating(self, *versions: tuple[str, str | None]) -> LoadIdentity:
         """With more versions; those that are None are left out."""
         known = tuple((where, shortened(version)) for where, version in versions if version)
         return replace(self, versions=tuple(dict.fromkeys((*self.versions, *known))))
@@ -61,7 +61,7 @@ class Identity:
         return ", ".join([self.engine or "of no known engine", *stated])
 
 
-def identified(control: Control, engine: str) -> Identity:
+def identified(control: Control, engine: str) -> LoadIdentity:
     """engine: as Abilities has it; "" is not known and found out.
 
     Raises InputError where nothing answers, or an API key is wanted.
@@ -71,10 +71,10 @@ def identified(control: Control, engine: str) -> Identity:
         model = word_of(info.get("model_id"))
         if model is not None and "version" in info:
             limit = count_of(info.get("max_input_tokens", info.get("max_input_length")))
-            found = Identity("tgi", max_input_tokens=limit, own_names=(model,))
+            found = LoadIdentity("tgi", max_input_tokens=limit, own_names=(model,))
             return found.stating(*((f"/info {k}", word_of(info.get(k))) for k in _TGI_VERSIONS))
         if engine == "tgi":
-            return Identity("tgi")
+            return LoadIdentity("tgi")
     found, owners, context = _listed(control)
     engine = engine or next((_OWNERS[owner] for owner in owners if owner in _OWNERS), "")
     found = _by_its_own_routes(control, replace(found, engine=engine))
@@ -83,7 +83,7 @@ def identified(control: Control, engine: str) -> Identity:
     return found
 
 
-def with_headers(identity: Identity, reply: Reply) -> Identity:
+def with_headers(identity: LoadIdentity, reply: ControlReply) -> LoadIdentity:
     """As the answer to a request shows it: a proxy names itself in its headers alone."""
     version = reply.answer.header(_LITELLM_HEADER)
     if version is None:
@@ -92,7 +92,7 @@ def with_headers(identity: Identity, reply: Reply) -> Identity:
     return replace(found, engine=found.engine or "litellm")
 
 
-def model_to_ask(url: str, identity: Identity, model: str | None) -> str:
+def model_to_ask(url: str, identity: LoadIdentity, model: str | None) -> str:
     """The name to send. model: as it was asked for; None or "": the only one that is listed.
 
     The only one that is listed is taken whatever model is; "" where there is none of either.
@@ -111,7 +111,7 @@ def model_to_ask(url: str, identity: Identity, model: str | None) -> str:
     raise InputError(f"{said}: name one of them as the model (`tgi-bench load`: --model)")
 
 
-def _listed(control: Control) -> tuple[Identity, list[str], int | None]:
+def _listed(control: Control) -> tuple[LoadIdentity, list[str], int | None]:
     """What /v1/models says: names, who owns them, and the context of the first (vLLM, SGLang)."""
     reply = control.get("/v1/models")
     if reply.status in NO_KEY:
@@ -132,10 +132,10 @@ def _listed(control: Control) -> tuple[Identity, list[str], int | None]:
     if (reply.answer.header(b"server") or b"") == _LLAMACPP_HEADER:
         owners.insert(0, "llamacpp")
     context = count_of(entries[0].get("max_model_len")) if entries else None
-    return Identity("", names, unlisted).named(own), owners, context
+    return LoadIdentity("", names, unlisted).named(own), owners, context
 
 
-def _by_its_own_routes(control: Control, found: Identity) -> Identity:
+def _by_its_own_routes(control: Control, found: LoadIdentity) -> LoadIdentity:
     """What the engine's own routes tell; where it is not known, the one that answers names it."""
     if found.engine in ("", "llamacpp"):
         props = mapping(control.get("/props"))
@@ -159,7 +159,7 @@ def _by_its_own_routes(control: Control, found: Identity) -> Identity:
     return found
 
 
-def mapping(reply: Reply) -> dict[object, object]:
+def mapping(reply: ControlReply) -> dict[object, object]:
     """The body of a 200 as an object; {} where it is none."""
     said = reply.json if reply.status == 200 else None
     return dict(said) if isinstance(said, dict) else {}

@@ -71,7 +71,7 @@ def run_load(url: str, trial: LoadTrial) -> tuple[LoadStage, list[RequestObserva
     return stage, sorted(seen, key=lambda request: request.request_index)
 
 
-def _setups(prepared: Prepared, arrivals: Arrivals, kernel_stamps: bool) -> list[w.Setup]:
+def _setups(prepared: Prepared, arrivals: Arrivals, kernel_stamps: bool) -> list[w.WorkerSetup]:
     trial = prepared.trial
     url = urlsplit(prepared.url)
     count = _worker_count(trial, arrivals)
@@ -83,7 +83,7 @@ def _setups(prepared: Prepared, arrivals: Arrivals, kernel_stamps: bool) -> list
     if extent.duration_ns is not None and closed:
         stop_ns = extent.warmup_ns + extent.duration_ns + extent.cooldown_ns
     return [
-        w.Setup(
+        w.WorkerSetup(
             host=url.hostname or "",
             port=url.port or (443 if url.scheme == "https" else 80),
             server_name=url.hostname or "",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tgi_bench.drive.connection import Address, Connection, Job, Poller, State
 from tgi_bench.drive.failure import FailedRequestError
-from tgi_bench.drive.worker_messages import Setup
+from tgi_bench.drive.worker_messages import WorkerSetup
 from tgi_bench.kernel_stamps import ask_for_stamps
 from tgi_bench.load_observation import RequestOutcome
 
@@ -33,7 +33,7 @@ class Pool:
     ended: by the server, which had answered on them and announced to keep them.
     """
 
-    def __init__(self, setup: Setup, poller: Poller) -> None:
+    def __init__(self, setup: WorkerSetup, poller: Poller) -> None:
         self._setup = setup
         self._poller = poller
         self.connections: dict[int, Connection] = {}

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 from tgi_bench.drive.dialects import AskOptions, body_bytes
-from tgi_bench.drive.identity import Identity
+from tgi_bench.drive.identity import LoadIdentity
 from tgi_bench.drive.prepared import Prepared
 from tgi_bench.drive.quick_acknowledgement import require_quick_acknowledgements
 from tgi_bench.drive.reading import Abilities, Ask
@@ -102,7 +102,7 @@ def prepare(
     return replace(prepared, conditions=conditions, cache_counted=counted)
 
 
-def _replaced(model: str, identity: Identity, sent: str) -> str:
+def _replaced(model: str, identity: LoadIdentity, sent: str) -> str:
     """The name that was asked for, where the only one that is listed was sent in its place."""
     listed_alone = identity.models == (sent,)
     return model if listed_alone and model not in (sent, *identity.own_names) else ""

@@ -51,7 +51,7 @@ _Call: TypeAlias = "grpc.UnaryUnaryMultiCallable[bytes, bytes]"
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class RankReplies:
     """What all ranks answered to one call, by shard_rank, and when it was sent and ended."""
 
     sent_ns: int
@@ -119,11 +119,11 @@ class Ranks:
     def __len__(self) -> int:
         return len(self._channels)
 
-    def prefill(self, payload: bytes, timeout_s: float) -> Reply:
+    def prefill(self, payload: bytes, timeout_s: float) -> RankReplies:
         """Prefill on every rank; raises RankError."""
         return _call_all(self._prefill, payload, timeout_s)
 
-    def decode(self, payload: bytes, timeout_s: float) -> Reply:
+    def decode(self, payload: bytes, timeout_s: float) -> RankReplies:
         """Decode on every rank; raises RankError."""
         return _call_all(self._decode, payload, timeout_s)
 
@@ -233,7 +233,7 @@ def _discover(
     raise StepError(Outcome.FAILED, f"the shard on {socket} answers none of generate.v3, v2 and v1")
 
 
-def _call_all(calls: tuple[_Call, ...], payload: bytes, timeout_s: float) -> Reply:
+def _call_all(calls: tuple[_Call, ...], payload: bytes, timeout_s: float) -> RankReplies:
     if len(calls) == 1:
         return _call_one(calls[0], payload, timeout_s)
     done: queue.SimpleQueue[int] = queue.SimpleQueue()
@@ -249,10 +249,10 @@ def _call_all(calls: tuple[_Call, ...], payload: bytes, timeout_s: float) -> Rep
             outcome, reason = _first_cause(futures, ended, done)
             raise RankError(outcome, reason, sent_ns, ended_ns)
     ended_ns = time.monotonic_ns()
-    return Reply(sent_ns, ended_ns, tuple(future.result() for future in futures))
+    return RankReplies(sent_ns, ended_ns, tuple(future.result() for future in futures))
 
 
-def _call_one(call: _Call, payload: bytes, timeout_s: float) -> Reply:
+def _call_one(call: _Call, payload: bytes, timeout_s: float) -> RankReplies:
     # A blocking call polls in this thread; a future would add a thread switch to the latency.
     sent_ns = time.monotonic_ns()
     try:
@@ -261,7 +261,7 @@ def _call_one(call: _Call, payload: bytes, timeout_s: float) -> Reply:
         ended_ns = time.monotonic_ns()
         outcome, reason = _classify(error.code(), error.details())
         raise RankError(outcome, reason, sent_ns, ended_ns) from error
-    return Reply(sent_ns, time.monotonic_ns(), (reply,))
+    return RankReplies(sent_ns, time.monotonic_ns(), (reply,))
 
 
 def _putter(done: queue.SimpleQueue[int], rank: int) -> Callable[[object], None]:

@@ -15,7 +15,7 @@ from itertools import count
 
 from google.protobuf.message import DecodeError
 
-from tgi_bench.drive.ranks import RankError, Ranks, Reply
+from tgi_bench.drive.ranks import RankError, RankReplies, Ranks
 from tgi_bench.drive.shares import Answer, Shares, answers_of
 from tgi_bench.errors import StepError
 from tgi_bench.memory_evidence import out_of_memory
@@ -148,7 +148,7 @@ def _make_steps(ranks: Ranks, trial: BatchTrial, batch: m.Batch, made: list[_Ste
         cached = _keep(ranks.protocol, reply, made)
 
 
-def _keep(protocol: m.Protocol, reply: Reply, made: list[_Step]) -> m.CachedBatch | None:
+def _keep(protocol: m.Protocol, reply: RankReplies, made: list[_Step]) -> m.CachedBatch | None:
     """What rank 0 holds now. RankError where a rank's reply does not parse."""
     replies = []
     for rank, payload in enumerate(reply.payloads):

@@ -46,7 +46,7 @@ _LONGEST_BACKOFF_NS = 1_000_000_000
 class Worker:
     """One process's streams."""
 
-    def __init__(self, setup: w.Setup, channel: Channel, poller: Poller) -> None:
+    def __init__(self, setup: w.WorkerSetup, channel: Channel, poller: Poller) -> None:
         self._setup = setup
         self._channel = channel
         self._poller = poller

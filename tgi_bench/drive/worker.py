@@ -20,13 +20,13 @@ def main() -> None:
     channel = Channel(socket.socket(fileno=int(sys.argv[1])))
     _take_all_file_descriptors()
     _sleep_exactly()
-    setup: w.Setup | None = None
+    setup: w.WorkerSetup | None = None
     early: list[Message] = []
     while setup is None and not channel.closed:
         select.select([channel], [], [], 1.0)
         first, *early = channel.receive() or [()]
         if first:
-            setup = w.Setup.of(first)
+            setup = w.WorkerSetup.of(first)
     if setup is None:
         return
     poller: Poller = select.epoll() if sys.platform == "linux" else select.poll()

@@ -28,7 +28,7 @@ DONE = "done"
 
 
 @dataclass(frozen=True, slots=True)
-class Setup:
+class WorkerSetup:
     """How a worker is to send.
 
     slots: requests in flight of the jobs without a time. connections: to open before the start.
@@ -62,7 +62,7 @@ class Setup:
         return (SETUP, *astuple(self))
 
     @classmethod
-    def of(cls, message: Message) -> Setup:
+    def of(cls, message: Message) -> WorkerSetup:
         """From the channel."""
         return cls(*message[1:])  # type: ignore[arg-type]
 

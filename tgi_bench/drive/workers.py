@@ -106,7 +106,9 @@ def started_ahead(count: int) -> Iterator[Ahead]:
 
 
 @contextmanager
-def started(setups: Sequence[w.Setup], ahead: Ahead | None = None) -> Iterator[list[WorkerProcess]]:
+def started(
+    setups: Sequence[w.WorkerSetup], ahead: Ahead | None = None
+) -> Iterator[list[WorkerProcess]]:
     """A process for each setup, told of it; all of them are gone at the end."""
     workers = (ahead or Ahead(0)).taken(len(setups))
     try:

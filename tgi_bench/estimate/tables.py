@@ -13,7 +13,7 @@ Scalar = str | int | float | bool | None
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TableRow:
     """One row of a table, read by key and type.
 
     A value of another type is a defect of the package's own table: TypeError that names it.
@@ -61,7 +61,7 @@ class Row:
 
 
 @cache
-def table(file: str) -> dict[str, Row]:
+def table(file: str) -> dict[str, TableRow]:
     """Rows of a YAML table that lies beside this file, by name, in the file's order."""
     # Imported here: `tgi-bench --help` never reads a table.
     import yaml
@@ -70,10 +70,10 @@ def table(file: str) -> dict[str, Row]:
     loader = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
     text = files(__package__).joinpath(file).read_text(encoding="utf-8")
     rows: dict[str, dict[str, Scalar]] = yaml.load(text, Loader=loader)
-    return {name: Row(name, values) for name, values in rows.items()}
+    return {name: TableRow(name, values) for name, values in rows.items()}
 
 
-def find(file: str, kind: str, name: str) -> Row:
+def find(file: str, kind: str, name: str) -> TableRow:
     """The row of that name; InputError with the nearest names and all of them."""
     rows = table(file)
     if name in rows:
@@ -134,7 +134,7 @@ def _usable_bytes(nameplate_gib: float, inline_ecc: bool) -> int:
     return int(nameplate_gib * GIB * share - DRIVER_RESERVED_BYTES)
 
 
-def _accelerator(row: Row) -> Accelerator:
+def _accelerator(row: TableRow) -> Accelerator:
     return Accelerator(
         name=row.name,
         flop_per_s=row.required_number("fp16_flop_per_s_tera") * 1e12,
@@ -263,7 +263,7 @@ def parameters(shape: ModelShape) -> int:
     )
 
 
-def _model_shape(row: Row) -> ModelShape:
+def _model_shape(row: TableRow) -> ModelShape:
     hidden, heads = row.integer("hidden"), row.integer("heads")
     return ModelShape(
         name=row.name,

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from tgi_bench.errors import NAME_THE_KEY, InputError, LaunchError
 from tgi_bench.launch.contact import Contact, contact
 from tgi_bench.launch.endpoint import Death, Endpoint, LaunchOptions, Progress, RunningServer
-from tgi_bench.launch.facts import Said, clean_identity
+from tgi_bench.launch.facts import ServerSaid, clean_identity
 from tgi_bench.launch.identity import LIVELINESS, is_litellm
 from tgi_bench.launch.metrics import CAPACITY_METRIC, capacity_of
 from tgi_bench.launch.secrets import Redactor, headers_of
@@ -117,7 +117,7 @@ def launch(deployment: Deployment, options: LaunchOptions) -> Iterator[RunningSe
     options.progress(f"asking {url}")
     reached = contact(url, headers_of(deployment, os.environ), host.verify_tls)
     health_path = _healthy(reached, deployment.timeouts.probe_s, options.progress)
-    said = Said.by(reached)
+    said = ServerSaid.by(reached)
     master_socket, reason = _socket(host)
     redactor = Redactor.of(deployment, os.environ)
     details = (("Endpoint", url), ("Found by asking", _found(said, health_path)))
@@ -167,7 +167,7 @@ def _takes_connections(path: Path) -> bool:
     return True
 
 
-def _found(said: Said, health_path: str) -> str:
+def _found(said: ServerSaid, health_path: str) -> str:
     """What a server was found to be able to do, for the run's environment."""
     words = ["text-generation-inference"] if said.info.is_tgi else []
     if said.models:

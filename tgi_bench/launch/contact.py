@@ -14,7 +14,7 @@ _MOST_BYTES = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ServerAnswer:
     """headers: their names in lower case. body: whole."""
 
     status: int
@@ -48,7 +48,7 @@ class Contact:
     headers: tuple[tuple[str, str], ...] = ()
     tls: ssl.SSLContext | None = None
 
-    def ask(self, path: str) -> Answer | None:
+    def ask(self, path: str) -> ServerAnswer | None:
         """What GET of that path answers; None: no whole answer.
 
         By http.client, for it is there in a fifth of the time that httpx takes to import: a load
@@ -77,7 +77,7 @@ class Contact:
         return HTTPConnection(parts.hostname, parts.port, timeout=_TIMEOUT_S)
 
 
-def answered(connection: HTTPConnection) -> Answer | None:
+def answered(connection: HTTPConnection) -> ServerAnswer | None:
     """What was asked there, whole; None where it does not come. Closes the connection."""
     try:
         response = connection.getresponse()
@@ -88,7 +88,7 @@ def answered(connection: HTTPConnection) -> Answer | None:
     finally:
         connection.close()
     headers = {name.lower(): value for name, value in response.getheaders()}
-    return Answer(response.status, headers, body) if whole else None
+    return ServerAnswer(response.status, headers, body) if whole else None
 
 
 def tls_context(verify: bool) -> ssl.SSLContext:

@@ -29,7 +29,7 @@ from tgi_bench.launch.docker_sockets import reach_sockets, shard_stem, why_no_so
 from tgi_bench.launch.endpoint import Death, Endpoint, LaunchOptions, RunningServer
 from tgi_bench.launch.facts import Started, facts_of
 from tgi_bench.launch.log import LogFile
-from tgi_bench.launch.probe import Probe
+from tgi_bench.launch.probe import ServerProbe
 from tgi_bench.launch.process import number_start
 from tgi_bench.launch.program import free_ports
 from tgi_bench.launch.readiness import wait_until_ready
@@ -167,7 +167,9 @@ def _running(
         options.progress("making its container")
         container.create(start.image.name, made)
         container.start(lambda: LogFollower(name, log_path, start.redactor))
-        probe = Probe.of(deployment, _FindUrl(container, deployment, making.port), start.environ)
+        probe = ServerProbe.of(
+            deployment, _FindUrl(container, deployment, making.port), start.environ
+        )
         url = wait_until_ready(container, probe, deployment.timeouts, options.progress)
         container.ready = True
         started = Started(

@@ -32,7 +32,7 @@ _RUNNING = ("running", "paused", "restarting")
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class ContainerState:
     """What the engine says of a container. exit_code: None while it runs.
 
     running: or paused, which then says so.
@@ -58,7 +58,7 @@ class Container:
         self.log = log
         self.ready = False
         self._follower: LogFollower | None = None
-        self._end: State | None = None
+        self._end: ContainerState | None = None
 
     def create(self, image: str, options: dict[str, Any]) -> None:
         """Raises LaunchError where the engine refuses.
@@ -81,16 +81,18 @@ class Container:
         state = self.state()
         return state.running and not state.paused
 
-    def state(self) -> State:
+    def state(self) -> ContainerState:
         """What the engine says of it; of one that has ended, once and for all."""
         if self._end is not None:
             return self._end
         try:
             found = _state(self._client.api.inspect_container(self.name))
         except NotFound:
-            found = State(False, None, False, "somebody removed its container", 0)
+            found = ContainerState(False, None, False, "somebody removed its container", 0)
         except ENGINE_ERRORS as error:
-            return State(False, None, False, f"the engine does not answer: {sentence(error)}", 0)
+            return ContainerState(
+                False, None, False, f"the engine does not answer: {sentence(error)}", 0
+            )
         if not found.running:
             self._end = found
         return found
@@ -219,11 +221,11 @@ def _refusal(error: Exception) -> str:
     return f"the engine did not start the container: {text}"
 
 
-def _state(attributes: dict[str, Any]) -> State:
+def _state(attributes: dict[str, Any]) -> ContainerState:
     state = attributes["State"]
     running = state.get("Status") in _RUNNING or bool(state.get("Running"))
     created = state.get("Status") == "created"
-    return State(
+    return ContainerState(
         running=running,
         exit_code=None if running or created else int(state.get("ExitCode", 0)),
         out_of_memory=bool(state.get("OOMKilled")),
@@ -233,7 +235,7 @@ def _state(attributes: dict[str, Any]) -> State:
     )
 
 
-def _end_words(state: State) -> str:
+def _end_words(state: ContainerState) -> str:
     if state.error:
         return state.error
     code = state.exit_code

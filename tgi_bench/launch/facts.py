@@ -31,7 +31,7 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ServerSaid:
     """What a server said over HTTP. models: of its /v1/models."""
 
     info: Info
@@ -39,7 +39,7 @@ class Said:
     models: tuple[str, ...]
 
     @classmethod
-    def by(cls, contact: Contact) -> Said:
+    def by(cls, contact: Contact) -> ServerSaid:
         """Asks it."""
         info, models = info_of(contact), models_of(contact)
         return cls(info, identity_of(contact, info, models), models.names)
@@ -57,7 +57,7 @@ class Said:
 
 def facts_of(start: Started, redactor: Redactor) -> ServerFacts:
     """Asks the server, and reads its log. Values of secrets are left out of every text."""
-    said = Said.by(start.contact)
+    said = ServerSaid.by(start.contact)
     is_tgi = engine_spec(start.engine).dialect is Dialect.TGI
     capacity, source = _capacity(start) if is_tgi else (None, "")
     arguments = arguments_in_effect(start.lines) if is_tgi else None

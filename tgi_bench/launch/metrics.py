@@ -7,7 +7,7 @@ from collections.abc import Callable
 from http.client import OK
 
 from tgi_bench.device_observation import Gauges
-from tgi_bench.launch.contact import Answer, Contact, answered
+from tgi_bench.launch.contact import Contact, ServerAnswer, answered
 
 _CAPACITY = re.compile(r"^tgi_batch_max_total_tokens(?:\{[^}]*\})? ([0-9.eE+]+)\s*$", re.MULTILINE)
 
@@ -53,7 +53,7 @@ def _gauges(text: str) -> Gauges:
         return ()
 
 
-def _text(answer: Answer | None) -> str:
+def _text(answer: ServerAnswer | None) -> str:
     """The body of a 200; "" of anything else."""
     good = answer is not None and answer.status == OK
     return answer.body.decode(errors="replace") if answer is not None and good else ""

@@ -28,7 +28,7 @@ FindUrl = Callable[[Sequence[str]], str | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
+class ServerProbe:
     """How a deployment's server is found and asked. headers: sent with every question."""
 
     spec: EngineSpec
@@ -37,7 +37,7 @@ class Probe:
     headers: tuple[tuple[str, str], ...] = ()
 
     @classmethod
-    def of(cls, deployment: Deployment, find_url: FindUrl, environ: dict[str, str]) -> Probe:
+    def of(cls, deployment: Deployment, find_url: FindUrl, environ: dict[str, str]) -> ServerProbe:
         """For a deployment whose server was started with that environment."""
         spec = engine_spec(deployment.engine)
         return cls(spec, deployment.model, find_url, bearer(environ.get(spec.api_key_variable)))
@@ -68,10 +68,10 @@ class Failure:
     passing: bool
 
 
-class Generation:
+class FirstToken:
     """One request for one token, sent from a thread: meanwhile the server is watched."""
 
-    def __init__(self, probe: Probe, url: str, timeout_s: float) -> None:
+    def __init__(self, probe: ServerProbe, url: str, timeout_s: float) -> None:
         self._probe, self._url, self._timeout_s = probe, url, timeout_s
         self.failure: Failure | None = None
         self._thread = threading.Thread(target=self._run, name="probe", daemon=True)
@@ -90,7 +90,7 @@ class Generation:
                 self.failure = _openai_token(self._probe, self._url, self._timeout_s)
 
 
-def _tgi_token(probe: Probe, url: str, timeout_s: float) -> Failure | None:
+def _tgi_token(probe: ServerProbe, url: str, timeout_s: float) -> Failure | None:
     """Through the client that TGI's own users use; None where the token came."""
     from requests import ConnectionError as NoConnection
     from requests import Timeout
@@ -114,7 +114,7 @@ def _tgi_token(probe: Probe, url: str, timeout_s: float) -> Failure | None:
     return None if count == 1 else Failure(f"{count} tokens came instead of one", passing=False)
 
 
-def _status(probe: Probe, url: str, timeout_s: float) -> int:
+def _status(probe: ServerProbe, url: str, timeout_s: float) -> int:
     """Of POST /generate; 0 where none comes."""
     body = {"inputs": _PROMPT, "parameters": {"max_new_tokens": 1}}
     try:
@@ -129,7 +129,7 @@ def _status(probe: Probe, url: str, timeout_s: float) -> int:
         return 0
 
 
-def _openai_token(probe: Probe, url: str, timeout_s: float) -> Failure | None:
+def _openai_token(probe: ServerProbe, url: str, timeout_s: float) -> Failure | None:
     """By POST /v1/completions; None where an answer with a choice came."""
     served = models_of(contact(url, probe.headers)).names
     name = probe.model if probe.model in served or not served else served[0]

@@ -13,7 +13,7 @@ from tgi_bench.launch.cause import decisive_cause, fatal_cause
 from tgi_bench.launch.endpoint import Death, Progress
 from tgi_bench.launch.log import LogFile, connected, is_launcher
 from tgi_bench.launch.phases import StartPhase, last_step
-from tgi_bench.launch.probe import NO_KEY, Failure, Generation, Probe
+from tgi_bench.launch.probe import NO_KEY, Failure, FirstToken, ServerProbe
 from tgi_bench.plan.plan import Timeouts
 
 LOG_LINES_SHOWN = 50
@@ -39,7 +39,7 @@ class StartingServer(Protocol):
 
 
 def wait_until_ready(
-    server: StartingServer, probe: Probe, timeouts: Timeouts, progress: Progress
+    server: StartingServer, probe: ServerProbe, timeouts: Timeouts, progress: Progress
 ) -> str:
     """The server's URL, once its health path answers 200 and one token was generated there.
 
@@ -71,10 +71,10 @@ def wait_until_ready(
     return url
 
 
-def _answer(watch: _Watch, probe: Probe, url: str) -> Failure | None:
+def _answer(watch: _Watch, probe: ServerProbe, url: str) -> Failure | None:
     """How one request for a token went."""
     watch.look()
-    generation = Generation(probe, url, watch.left_s())
+    generation = FirstToken(probe, url, watch.left_s())
     while not generation.done(_POLL_S):
         watch.look()
     return generation.failure

@@ -13,7 +13,7 @@ from tgi_bench.errors import LaunchError
 from tgi_bench.launch.contact import contact
 from tgi_bench.launch.endpoint import Death, Endpoint, LaunchOptions, RunningServer
 from tgi_bench.launch.facts import Started, facts_of
-from tgi_bench.launch.probe import FindUrl, Probe
+from tgi_bench.launch.probe import FindUrl, ServerProbe
 from tgi_bench.launch.process import Command, ServerProcess
 from tgi_bench.launch.readiness import wait_until_ready
 from tgi_bench.launch.secrets import Redactor, handed_on
@@ -75,7 +75,7 @@ def running(
     redactor = Redactor.of(deployment, os.environ)
     log_path = options.log_path(deployment.deployment_id)
     command = Command(program.argv, environ, log_path, options.run_id, redactor)
-    probe = Probe.of(deployment, program.find_url, environ)
+    probe = ServerProbe.of(deployment, program.find_url, environ)
     with ServerProcess(command) as process:
         try:
             url = wait_until_ready(process, probe, deployment.timeouts, options.progress)

@@ -19,12 +19,12 @@ from tgi_bench.plan.task_keys import (
     TransformersKeys,
 )
 from tgi_bench.plan.task_trial import (
-    Device,
     DirectModel,
     Dtype,
     FindBatch,
     GenerateTask,
     SummarizeTask,
+    TaskDevice,
     TaskTrial,
 )
 
@@ -103,7 +103,7 @@ def _models(model: str, keys: TransformersKeys) -> tuple[DirectModel, ...]:
             random_weights=keys.random_weights,
             weights_seed=keys.weights_seed,
             dtype=Dtype(dtype),
-            device=Device(keys.device),
+            device=TaskDevice(keys.device),
             num_shard=num_shard,
             layer_split=layer_split,
             memory_limit_bytes=limit,

@@ -21,7 +21,7 @@ class Dtype(StrEnum):
         return {"fp32": 32, "fp16": 16, "bf16": 16, "8bit": 8, "4bit": 4}[self.value]
 
 
-class Device(StrEnum):
+class TaskDevice(StrEnum):
     """Where the model runs; AUTO is CUDA where there is a device, else the CPU."""
 
     AUTO = "auto"
@@ -48,7 +48,7 @@ class DirectModel:
     random_weights: bool
     weights_seed: int
     dtype: Dtype
-    device: Device
+    device: TaskDevice
     num_shard: int
     layer_split: int
     memory_limit_bytes: int | None

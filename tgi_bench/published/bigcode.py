@@ -25,10 +25,10 @@ from tgi_bench.published.direct import generate_entries, one_of, require_direct
 from tgi_bench.published.facts import known
 from tgi_bench.published.reading import (
     OK,
-    Grid,
     GridRow,
     ImportedTable,
     Items,
+    PrintedGrid,
     Sentence,
     imported,
     refuse_likeness,
@@ -87,14 +87,14 @@ def read(found: Items) -> ImportedTable:
     return imported(TableLayout.BIGCODE, entries, new_tokens=NEW_TOKENS, runs=CYCLES)
 
 
-def _is_ours(item: Grid | Sentence) -> bool:
-    return isinstance(item, Grid) and item.headers[0].cells[0] == FIRST_HEADER
+def _is_ours(item: PrintedGrid | Sentence) -> bool:
+    return isinstance(item, PrintedGrid) and item.headers[0].cells[0] == FIRST_HEADER
 
 
-def _parts(found: Items) -> tuple[Grid, Grid, str]:
+def _parts(found: Items) -> tuple[PrintedGrid, PrintedGrid, str]:
     """The table of rates, that of seconds, and the accelerator of the line above both."""
     caption, accelerator, line, before = "", "", 1, ""
-    tables: dict[str, Grid] = {}
+    tables: dict[str, PrintedGrid] = {}
     for item in found:
         if isinstance(item, Sentence):
             if item.text.startswith(RATE_CAPTION):
@@ -117,7 +117,7 @@ def _parts(found: Items) -> tuple[Grid, Grid, str]:
     return tables[RATE_CAPTION], tables[TIME_CAPTION], accelerator
 
 
-def _entries(rates: Grid, times: Grid, accelerator: str) -> Iterator[PublishedEntry]:
+def _entries(rates: PrintedGrid, times: PrintedGrid, accelerator: str) -> Iterator[PublishedEntry]:
     """Of each dtype and batch size; both tables have the same ones."""
     columns = rates.headers[0].cells[1:]
     for text in columns:

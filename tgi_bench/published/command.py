@@ -33,7 +33,7 @@ _OURS = re.compile(rf"^\*\*(?:{_ORIGINS})\b.*|{_OWN_TABLES}", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class PublishedFile:
     """What a file holds: either entries of a table, or trials of the plan with their figures."""
 
     plan: Plan
@@ -51,14 +51,14 @@ class Found:
         return f"{ended} of {len(self.trials)} trial{'' if len(self.trials) == 1 else 's'}"
 
 
-def read(text: str, file_name: str) -> Found:
+def read(text: str, file_name: str) -> PublishedFile:
     """Whichever known table the text holds; raises TableError."""
     table = read_table(text)
     if table is not None:
-        return Found(table_plan(table, file_name), table.facts, table.entries, {})
+        return PublishedFile(table_plan(table, file_name), table.facts, table.entries, {})
     report = parse(text)
     plan, trials = to_run_parts(report, file_name)
-    return Found(plan, tgi_notes(report, plan, trials), (), trials)
+    return PublishedFile(plan, tgi_notes(report, plan, trials), (), trials)
 
 
 def read_table(text: str) -> ImportedTable | None:
@@ -106,7 +106,7 @@ def _models(entries: Sequence[PublishedEntry]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more models"
 
 
-def keep(found: Found, source: str, results: Path) -> Path:
+def keep(found: PublishedFile, source: str, results: Path) -> Path:
     """The folder of a new run of what was found. source: the file's name as it is to be shown."""
     run_dir = new_run_dir(results, found.plan.experiment, found.plan.digest)
     # Of the environment only our own version: the machine that reads a report did not measure it.

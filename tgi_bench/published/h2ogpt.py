@@ -25,10 +25,10 @@ from tgi_bench.published.facts import known
 from tgi_bench.published.reading import (
     NO_FIGURE,
     OK,
-    Grid,
     GridRow,
     ImportedTable,
     Items,
+    PrintedGrid,
     Sentence,
     figure,
     imported,
@@ -99,8 +99,8 @@ def read(found: Items) -> ImportedTable:
     return imported(TableLayout.H2OGPT, named, **_found(named))
 
 
-def _is_ours(item: Grid | Sentence) -> bool:
-    return isinstance(item, Grid) and item.headers[0].cells[:3] == _FIRST_HEADERS
+def _is_ours(item: PrintedGrid | Sentence) -> bool:
+    return isinstance(item, PrintedGrid) and item.headers[0].cells[:3] == _FIRST_HEADERS
 
 
 def _heading(item: Sentence, place: _Place) -> None:

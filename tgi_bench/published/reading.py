@@ -31,7 +31,7 @@ class GridRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
+class PrintedGrid:
     """A table: its header rows (one, or two where columns are grouped) and its body.
 
     Cells of a group span its columns in the first header row, which is then shorter.
@@ -54,7 +54,7 @@ class Sentence:
     line: int
 
 
-Items = Sequence[Grid | Sentence]
+Items = Sequence[PrintedGrid | Sentence]
 """What a document holds, in order."""
 
 
@@ -78,7 +78,7 @@ def imported(
     return ImportedTable(layout, tuple(entries), facts)
 
 
-def items(text: str) -> Iterator[Grid | Sentence]:
+def items(text: str) -> Iterator[PrintedGrid | Sentence]:
     """What a document holds, in order; fenced code, empty lines and underlines are left out.
 
     Raises TableError where rows of a table differ in length.
@@ -120,15 +120,15 @@ def experiment_name(file_name: str) -> str:
     return name or "imported"
 
 
-def _markdown(lines: Sequence[tuple[int, str]]) -> Grid:
+def _markdown(lines: Sequence[tuple[int, str]]) -> PrintedGrid:
     start = lines[0][0]
     if len(lines) < 3 or not _RULER.fullmatch(lines[1][1]):
         raise refused(start, "expected a table: a header, a line of dashes and at least one row")
     header, *rows = [_row(line, text) for line, text in lines if line != start + 1]
-    return Grid((header,), _even(rows, len(header.cells)))
+    return PrintedGrid((header,), _even(rows, len(header.cells)))
 
 
-def _rst(lines: Sequence[tuple[int, str]]) -> Grid:
+def _rst(lines: Sequence[tuple[int, str]]) -> PrintedGrid:
     """A grid table: the line of "=" parts the header rows from the body."""
     above: list[GridRow] = []
     below: list[GridRow] = []
@@ -145,7 +145,7 @@ def _rst(lines: Sequence[tuple[int, str]]) -> Grid:
         raise refused(lines[0][0], "expected a grid table: a header, a line of `=` and rows")
     if len(above) == 1 and not any(below[0].cells[:2]):
         above.append(below.pop(0))
-    return Grid(tuple(above), _even(below, len(above[-1].cells)))
+    return PrintedGrid(tuple(above), _even(below, len(above[-1].cells)))
 
 
 def _even(rows: Sequence[GridRow], width: int) -> tuple[GridRow, ...]:
@@ -163,7 +163,7 @@ def _row(line: int, text: str) -> GridRow:
     return GridRow(tuple(" ".join(cell.split()).replace("\\|", "|") for cell in cells), line)
 
 
-def refuse_likeness(found: Grid, headers: Collection[str]) -> None:
+def refuse_likeness(found: PrintedGrid, headers: Collection[str]) -> None:
     """Raises TableError where a table that is not of a layout has some of its headers."""
     for row in found.headers:
         for text in row.cells:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from tgi_bench.published.reading import Grid, Sentence, items, refused
+from tgi_bench.published.reading import PrintedGrid, Sentence, items, refused
 from tgi_bench.report.per_shard import LATENCY_HEADERS, THROUGHPUT_HEADERS
 from tgi_bench.report.words import UNDEFINED, outcome_of
 
@@ -104,14 +104,14 @@ class _Reader:
         if found and self.constant:
             self.arguments[found[1]] = found[2].strip()
 
-    def table(self, table: Grid) -> None:
+    def table(self, table: PrintedGrid) -> None:
         headers = table.headers[0].cells
         if self.num_shard is not None:
             self._figures(table, self.num_shard)
         elif self.section == "parameters" and len(headers) == 2:
             self.parameters.update((row.cells[0], row.cells[1]) for row in table.rows)
 
-    def _figures(self, table: Grid, num_shard: int) -> None:
+    def _figures(self, table: PrintedGrid, num_shard: int) -> None:
         headers = table.headers[0].cells
         if headers == LATENCY_HEADERS:
             block = PublishedBlock(
@@ -133,7 +133,7 @@ class _Reader:
                 f"`{' | '.join(THROUGHPUT_HEADERS)}`, found `{' | '.join(headers)}`",
             )
 
-    def _throughput(self, table: Grid, num_shard: int) -> None:
+    def _throughput(self, table: PrintedGrid, num_shard: int) -> None:
         last = self.blocks[-1] if self.blocks else None
         if last is None or last.num_shard != num_shard or last.throughput:
             raise refused(table.line, "expected a latency table above a throughput table")
@@ -177,7 +177,7 @@ def parse(text: str) -> PublishedReport:
     reader = _Reader()
     for item in items(text):
         match item:
-            case Grid():
+            case PrintedGrid():
                 reader.table(item)
             case Sentence(heading) if heading.startswith("#"):
                 reader.heading(heading)
@@ -203,7 +203,9 @@ def _place(block: PublishedBlock) -> tuple[object, ...]:
     return (block.num_shard, block.sequence_length, block.quantize)
 
 
-def _rows(table: Grid, steps: Sequence[str], units: Sequence[str]) -> tuple[PublishedRow, ...]:
+def _rows(
+    table: PrintedGrid, steps: Sequence[str], units: Sequence[str]
+) -> tuple[PublishedRow, ...]:
     """The rows with every blank filled from the cell above; each step has each batch size."""
     rows: list[PublishedRow] = []
     above: tuple[str, ...] = ("",) * len(table.headers[0].cells)

@@ -14,17 +14,17 @@ from tgi_bench.observation import FigureKind, PublishedEntry, PublishedMetric, P
 from tgi_bench.published.facts import known
 from tgi_bench.published.reading import (
     OK,
-    Grid,
     GridRow,
     ImportedTable,
     Items,
+    PrintedGrid,
     Sentence,
     figure,
     imported,
     refuse_likeness,
     refused,
 )
-from tgi_bench.published.torchcap_slips import Pair, Row, Slips, corrected
+from tgi_bench.published.torchcap_slips import Pair, Slips, TorchcapRow, corrected
 from tgi_bench.report.torchcap_layout import (
     FIRST_HEADERS,
     Comparison,
@@ -68,7 +68,7 @@ class _Column:
 class _Reader:
     """What has been read so far."""
 
-    rows: list[Row] = field(default_factory=list)
+    rows: list[TorchcapRow] = field(default_factory=list)
     slips: Slips = field(default_factory=dict)
     size: tuple[int, int] | None = None
 
@@ -100,11 +100,11 @@ def read(found: Items) -> ImportedTable:
     return imported(TableLayout.TORCHCAP, entries, **_found(reader, entries))
 
 
-def _is_ours(item: Grid | Sentence) -> bool:
-    return isinstance(item, Grid) and item.headers[0].cells[:2] == FIRST_HEADERS
+def _is_ours(item: PrintedGrid | Sentence) -> bool:
+    return isinstance(item, PrintedGrid) and item.headers[0].cells[:2] == FIRST_HEADERS
 
 
-def _table(grid: Grid, reader: _Reader) -> None:
+def _table(grid: PrintedGrid, reader: _Reader) -> None:
     columns, rows = _columns(grid)
     if any(column.unit == "GB" for column in columns):
         reader.slips["gigabytes"] = []
@@ -120,10 +120,10 @@ def _table(grid: Grid, reader: _Reader) -> None:
             _pair(row, column, row.cells[2 + 3 * place : 5 + 3 * place])
             for place, column in enumerate(columns)
         )
-        reader.rows.append(Row(model, accelerator, devices, row.line, pairs))
+        reader.rows.append(TorchcapRow(model, accelerator, devices, row.line, pairs))
 
 
-def _columns(grid: Grid) -> tuple[list[_Column], Sequence[GridRow]]:
+def _columns(grid: PrintedGrid) -> tuple[list[_Column], Sequence[GridRow]]:
     """The groups of three columns, and the rows that are left below their headers."""
     first = grid.headers[0].cells[2:]
     if len(grid.headers) == 2:
@@ -135,7 +135,7 @@ def _columns(grid: Grid) -> tuple[list[_Column], Sequence[GridRow]]:
     raise refused(grid.line, _expected())
 
 
-def _grouped(titles: Sequence[str], below: Sequence[str], grid: Grid) -> list[_Column]:
+def _grouped(titles: Sequence[str], below: Sequence[str], grid: PrintedGrid) -> list[_Column]:
     if not titles or len(below) != 3 * len(titles):
         raise refused(grid.line, _expected())
     columns = []
@@ -182,7 +182,7 @@ def _pair(row: GridRow, column: _Column, texts: Sequence[str]) -> Pair:
     )
 
 
-def _entry(row: Row, size: tuple[int, int]) -> PublishedEntry:
+def _entry(row: TorchcapRow, size: tuple[int, int]) -> PublishedEntry:
     values = tuple(
         PublishedValue(pair.metric, kind, value, printed, reason)
         for pair in row.pairs
@@ -206,7 +206,7 @@ def _entry(row: Row, size: tuple[int, int]) -> PublishedEntry:
     )
 
 
-def _doubts(row: Row) -> tuple[str, ...]:
+def _doubts(row: TorchcapRow) -> tuple[str, ...]:
     """Whether its stated degree is the one it ran with."""
     if row.devices <= 2 or not row.model.startswith(_SLIP_NAME[1]):
         return ()
@@ -227,7 +227,7 @@ def _found(reader: _Reader, entries: Entries) -> dict[str, str]:
     return found
 
 
-def _refuse_twins(rows: Sequence[Row], entries: Sequence[PublishedEntry]) -> None:
+def _refuse_twins(rows: Sequence[TorchcapRow], entries: Sequence[PublishedEntry]) -> None:
     seen: set[str] = set()
     for row, entry in zip(rows, entries, strict=True):
         if entry.entry_id in seen:

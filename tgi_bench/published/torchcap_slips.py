@@ -56,7 +56,7 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TorchcapRow:
     """One configuration; pairs are in the file's column order."""
 
     model: str
@@ -104,7 +104,7 @@ class _Page:
     slips: Slips
 
 
-def corrected(rows: Sequence[Row], tokens: int, slips: Slips) -> list[Row]:
+def corrected(rows: Sequence[TorchcapRow], tokens: int, slips: Slips) -> list[TorchcapRow]:
     """Every row's figures after corrections; `slips` says which there were.
 
     tokens: batch size x prompt tokens. Raises TableError where the errors fit no reading of the
@@ -173,7 +173,7 @@ def _ordered(pair: Pair, estimate: int, slips: Slips) -> Pair:
     return replace(pair, kinds=(pair.kinds[1], pair.kinds[0]), reasons=(swapped, swapped))
 
 
-def _twins(rows: Sequence[Row]) -> dict[_TwinKey, tuple[str, float | None]]:
+def _twins(rows: Sequence[TorchcapRow]) -> dict[_TwinKey, tuple[str, float | None]]:
     found: dict[_TwinKey, tuple[str, float | None]] = {}
     for row in rows:
         for pair in row.pairs:
@@ -184,11 +184,11 @@ def _twins(rows: Sequence[Row]) -> dict[_TwinKey, tuple[str, float | None]]:
     return found
 
 
-def _twin_key(pair: Pair, row: Row) -> _TwinKey:
+def _twin_key(pair: Pair, row: TorchcapRow) -> _TwinKey:
     return (row.model, row.devices, pair.error, pair.of(FigureKind.MEASURED))
 
 
-def _retyped(pair: Pair, row: Row, page: _Page) -> Pair:
+def _retyped(pair: Pair, row: TorchcapRow, page: _Page) -> Pair:
     """An estimate that its error does not fit, as its twin has it; else left in doubt."""
     estimate = pair.kinds.index(FigureKind.ESTIMATED)
     direct = {PublishedMetric.FORWARD_MS: "Runtime", PublishedMetric.MEMORY_GIB: "Memory"}
@@ -215,7 +215,7 @@ def _with(pair: Pair, place: int, figure: tuple[float | None, str]) -> Pair:
     return replace(pair, values=(values[0], values[1]), reasons=(reasons[0], reasons[1]))
 
 
-def _converted(pair: Pair, row: Row, page: _Page) -> Pair:
+def _converted(pair: Pair, row: TorchcapRow, page: _Page) -> Pair:
     """Throughput and energy, which the tables compute from the runtime in the same row."""
     if pair.metric not in (PublishedMetric.PROMPT_TOKENS_PER_S, PublishedMetric.ENERGY_J_PER_TOKEN):
         return pair
@@ -252,7 +252,7 @@ def _rate(pair: Pair, printed: float, runtime_ms: float, page: _Page) -> tuple[f
     )
 
 
-def _energy(printed: float, runtime_ms: float, row: Row, page: _Page) -> tuple[float, str]:
+def _energy(printed: float, runtime_ms: float, row: TorchcapRow, page: _Page) -> tuple[float, str]:
     """Rated power x all devices x runtime / tokens; printed is one device's, in three decimals."""
     per_watt = runtime_ms / 1e3 / page.tokens
     said = known("torchcap").reason

@@ -13,12 +13,12 @@ from typing import Any
 
 from tgi_bench.observation import Outcome
 from tgi_bench.plan.task_trial import (
-    Device,
     DirectModel,
     Dtype,
     FindBatch,
     GenerateTask,
     SummarizeTask,
+    TaskDevice,
     TaskTrial,
 )
 from tgi_bench.task_observation import DirectFacts, TaskCall, TaskPart, TaskRun
@@ -64,7 +64,11 @@ def decode(text: str) -> TaskTrial:
             **{
                 **said,
                 "model": DirectModel(
-                    **{**model, "dtype": Dtype(model["dtype"]), "device": Device(model["device"])}
+                    **{
+                        **model,
+                        "dtype": Dtype(model["dtype"]),
+                        "device": TaskDevice(model["device"]),
+                    }
                 ),
                 "task": _task(task.pop("kind"), task),
             }

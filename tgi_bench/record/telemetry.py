@@ -36,7 +36,7 @@ _SILENT = "the sampler did not answer"
 
 
 @dataclass(slots=True)
-class Sampling:
+class DeviceSampling:
     """A sampler's process. taken: the devices that it said it samples; None: it was just asked."""
 
     _process: subprocess.Popen[bytes]

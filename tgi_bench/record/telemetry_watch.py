@@ -15,7 +15,7 @@ from tgi_bench.record.telemetry_choice import SIMULATED
 from tgi_bench.record.telemetry_take import POWERCAP, PROGRAM, Take, Whose, why_nothing_to_sample
 
 if TYPE_CHECKING:
-    from tgi_bench.record.telemetry import Sampling
+    from tgi_bench.record.telemetry import DeviceSampling
 
 AskGauges = Callable[[], Callable[[], Gauges]]
 """Asks a server, and gives what waits for its answer; () is none."""
@@ -48,7 +48,7 @@ class TelemetryWatch:
     enabled: bool = True
     program: tuple[str, ...] = PROGRAM
     powercap: Path = POWERCAP
-    _sampling: Sampling | None = None
+    _sampling: DeviceSampling | None = None
     _absent: str = ""
     _take: Take | None = None
     _ask: AskGauges | None = None
@@ -166,11 +166,11 @@ class TelemetryWatch:
         if self._absent:
             return
         # Only here: a load on a machine without devices does not wait for it.
-        from tgi_bench.record.telemetry import Sampling
+        from tgi_bench.record.telemetry import DeviceSampling
 
         self._take = choice
         try:
-            self._sampling = Sampling.start(self.program, self.powercap)
+            self._sampling = DeviceSampling.start(self.program, self.powercap)
         except OSError as error:
             self._absent = f"the sampler could not be started: {error.strerror}"
 

@@ -33,7 +33,7 @@ class Configuration:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class EstimatedConfiguration:
     """One configuration. calibrated: None where there is no calibration for it.
 
     strangeness: what must be said where the calibration was fitted on something else; else "".
@@ -73,7 +73,7 @@ class AnswerLine:
 class Answers:
     """The whole matrix. calibrations: those used, each once. remarks: sentences to be said."""
 
-    rows: tuple[Answer, ...]
+    rows: tuple[EstimatedConfiguration, ...]
     calibrations: tuple[Calibration, ...]
     remarks: tuple[str, ...]
 
@@ -102,7 +102,7 @@ def answers(asked: Sequence[Configuration], choose: Choose, remarks: Sequence[st
         if calibration is not None:
             strange = calibration.strangeness(one.setup.accelerator.name, one.stack)
         calibrated = None if calibration is None else next(fitted)
-        rows.append(Answer(one.stack, uncalibrated, calibrated, strange or ""))
+        rows.append(EstimatedConfiguration(one.stack, uncalibrated, calibrated, strange or ""))
     used = tuple(dict.fromkeys(c for c in chosen.values() if c is not None))
     said = dict.fromkeys(word for key, found in chosen.items() for word in said_of(found, *key))
     return Answers(tuple(rows), used, (*remarks, *said))

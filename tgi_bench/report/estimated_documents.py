@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tgi_bench.analysis.compared import Compared, Comparisons, Said
+from tgi_bench.analysis.compared import Compared, Comparisons, EstimateSaid
 from tgi_bench.analysis.run import Run
 from tgi_bench.report.estimated_answer import calibration_json
 from tgi_bench.report.estimated_measured import compared
@@ -11,7 +11,9 @@ from tgi_bench.report.table import Table, csv_text
 from tgi_bench.report.torchcap_layout import relative_error
 
 
-def _fields(run: Run, found: Comparisons, row: Compared, word: str, said: Said) -> dict[str, Json]:
+def _fields(
+    run: Run, found: Comparisons, row: Compared, word: str, said: EstimateSaid
+) -> dict[str, Json]:
     """observed: measured or simulated, as observed_kind says; error is relative to it."""
     figure = row.measured
     return {

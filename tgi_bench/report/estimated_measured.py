@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tgi_bench.analysis.accelerator_of import published_row
 from tgi_bench.analysis.compared import Comparisons, comparisons
-from tgi_bench.analysis.measured import Measured, RunMeasured, measured_trials
+from tgi_bench.analysis.measured import MeasuredFigure, RunMeasured, measured_trials
 from tgi_bench.analysis.planned import Planned
 from tgi_bench.analysis.run import Run, TableLayout, layout_of
 from tgi_bench.errors import InputError
@@ -54,7 +54,7 @@ def compared(run: Run, ids: frozenset[str] | None = None) -> Comparisons:
 
 def _of_entries(run: Run) -> RunMeasured:
     layout = layout_of(run.environment)
-    figures: list[Measured] = []
+    figures: list[MeasuredFigure] = []
     reasons: dict[str, None] = {}
     for entry in run.entries if layout is not None else ():
         row = published_row(entry.accelerator)
@@ -69,7 +69,7 @@ def _of_entries(run: Run) -> RunMeasured:
     return RunMeasured(tuple(figures), (), tuple(reasons), assumed)
 
 
-def _of_entry(layout: TableLayout, entry: PublishedEntry, row: str) -> list[Measured]:
+def _of_entry(layout: TableLayout, entry: PublishedEntry, row: str) -> list[MeasuredFigure]:
     setup = Setup(
         model=model_shape(entry.model),
         accelerator=accelerator(row),
@@ -78,7 +78,7 @@ def _of_entry(layout: TableLayout, entry: PublishedEntry, row: str) -> list[Meas
         generator="transformers",
         split_devices=entry.devices if layout is TableLayout.H2OGPT else 1,
     )
-    base = Measured(
+    base = MeasuredFigure(
         source_id=entry.entry_id,
         planned=Planned(setup, STACKS[layout]),
         phase="generate",
@@ -98,7 +98,7 @@ def _of_entry(layout: TableLayout, entry: PublishedEntry, row: str) -> list[Meas
             return [replace(base, phase="decode", seconds=None if speed is None else 1 / speed)]
 
 
-def _forward(entry: PublishedEntry, base: Measured) -> list[Measured]:
+def _forward(entry: PublishedEntry, base: MeasuredFigure) -> list[MeasuredFigure]:
     if entry.batch_size is None or entry.prompt_tokens is None:
         return []
     ms = entry.value(PublishedMetric.FORWARD_MS)
@@ -120,7 +120,7 @@ def _forward(entry: PublishedEntry, base: Measured) -> list[Measured]:
     ]
 
 
-def _generate(entry: PublishedEntry, base: Measured) -> list[Measured]:
+def _generate(entry: PublishedEntry, base: MeasuredFigure) -> list[MeasuredFigure]:
     sizes = (entry.batch_size, entry.prompt_tokens, entry.new_tokens)
     if entry.end is None or None in sizes:
         return []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from statistics import mean, median
 
-from tgi_bench.analysis.compared import Compared, Comparisons, Said
+from tgi_bench.analysis.compared import Compared, Comparisons, EstimateSaid
 from tgi_bench.analysis.run import Run
 from tgi_bench.estimate.calibration import none_published, provenance
 from tgi_bench.report.estimated_answer import milliseconds, percent
@@ -126,7 +126,7 @@ def roofline(found: Comparisons) -> Table:
     return Table(headers, rows, frozenset(i for i, h in enumerate(headers) if h not in left))
 
 
-def _bound(said: Said) -> str:
+def _bound(said: EstimateSaid) -> str:
     if said.bound is None or said.bound_share is None:
         return UNDEFINED
     return f"{said.bound} {percent(said.bound_share)}"
@@ -156,14 +156,14 @@ def _missing(found: Comparisons) -> tuple[str, ...]:
     return tuple(none_published(*key) for key in found.uncalibrated_stacks)
 
 
-_Choice = Callable[[Compared], Said | None]
+_Choice = Callable[[Compared], EstimateSaid | None]
 
 
-def _plain(row: Compared) -> Said | None:
+def _plain(row: Compared) -> EstimateSaid | None:
     return row.uncalibrated
 
 
-def _fitted(row: Compared) -> Said | None:
+def _fitted(row: Compared) -> EstimateSaid | None:
     return row.calibrated
 
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
-from tgi_bench.analysis.load_run import Figure, Found, LoadDistribution, LoadSummary, StageSummary
+from tgi_bench.analysis.load_run import (
+    Figure,
+    LoadDistribution,
+    LoadSummary,
+    SearchAnswer,
+    StageSummary,
+)
 from tgi_bench.analysis.missed import all_met, goals_of
 from tgi_bench.analysis.rules import Verdict
 from tgi_bench.analysis.run import Run
@@ -223,7 +229,7 @@ def _asked(trial: LoadTrial) -> Json:
     return {"api": trial.spoken.value, **asked, **whole}
 
 
-def _search(found: Found | None) -> Json:
+def _search(found: SearchAnswer | None) -> Json:
     """The answer and its bracket; null where no value was tried to its end."""
     if found is None:
         return None

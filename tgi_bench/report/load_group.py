@@ -17,7 +17,7 @@ PARTIAL = "partial"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class GroupRow:
     """One stage of one load, or a load that has none to show.
 
     asked: its concurrency or rate as text. stage: None where it has no figures.
@@ -44,7 +44,7 @@ class Group:
         """Every stage that ended."""
         return tuple(stage for load in self.loads for stage in load.stages)
 
-    def rows(self) -> tuple[Row, ...]:
+    def rows(self) -> tuple[GroupRow, ...]:
         """One for each load; of a search one for each repeat of its answer."""
         return tuple(row for load in self.loads for row in _rows(load))
 
@@ -113,13 +113,13 @@ def _without_value(arrivals: Arrivals) -> Arrivals | None:
             return None
 
 
-def _rows(load: LoadSummary) -> tuple[Row, ...]:
+def _rows(load: LoadSummary) -> tuple[GroupRow, ...]:
     if not has_figures(load):
-        return (Row(load, value_asked(load.trial, None), None),)
+        return (GroupRow(load, value_asked(load.trial, None), None),)
     stages = load.stages if load.trial.find is None else _answer(load)
     several = len(stages) > 1
     return tuple(
-        Row(
+        GroupRow(
             load,
             value_asked(load.trial, s.stage)
             + (f", repeat {s.stage.repeat + 1}" if several else "")

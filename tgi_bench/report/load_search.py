@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tgi_bench.analysis.certainty import wilson
 from tgi_bench.analysis.load_metrics import figure_of
-from tgi_bench.analysis.load_run import Figure, Found, LoadSummary, StageSummary
+from tgi_bench.analysis.load_run import Figure, LoadSummary, SearchAnswer, StageSummary
 from tgi_bench.analysis.search import keeps_up, met, succeeded
 from tgi_bench.plan.load_trial import SUCCESS, Find, LoadTrial, Sought
 from tgi_bench.report import load_words as words
@@ -106,7 +106,7 @@ def answer(load: LoadSummary, find: Find) -> str:
     return text if found.done else f"{text} The search was cut off: this is what it knew then."
 
 
-def _found(load: LoadSummary, found: Found, find: Find, unit: str) -> str:
+def _found(load: LoadSummary, found: SearchAnswer, find: Find, unit: str) -> str:
     one = "rate" if find.sought is Sought.MAX_RATE else "concurrency"
     high = UNDEFINED if found.high is None else f"{words.plain(found.high)}{unit}"
     if found.value is None:
@@ -132,7 +132,7 @@ def _found(load: LoadSummary, found: Found, find: Find, unit: str) -> str:
     return f"{text}; {bound}, so the true one may be higher."
 
 
-def _contradiction(found: Found, unit: str) -> str:
+def _contradiction(found: SearchAnswer, unit: str) -> str:
     """Where two steps cannot both be right; empty where none are so."""
     if found.contradiction is None:
         return ""
@@ -143,7 +143,7 @@ def _contradiction(found: Found, unit: str) -> str:
     )
 
 
-def _next_whole(find: Find, found: Found) -> bool:
+def _next_whole(find: Find, found: SearchAnswer) -> bool:
     whole = find.sought is Sought.MAX_CONCURRENCY
     return whole and None not in (found.value, found.high) and found.high == (found.value or 0) + 1
 
@@ -164,7 +164,7 @@ def _sent(load: LoadSummary, value: float) -> str:
     return f"{' and '.join(rates)} requests/s" if rates else ""
 
 
-def _interval(found: Found, one: str, unit: str) -> str:
+def _interval(found: SearchAnswer, one: str, unit: str) -> str:
     low = None if found.sure_low is None else words.plain(found.sure_low)
     high = None if found.sure_high is None else words.plain(found.sure_high)
     met = "every SLO metric's whole interval met its SLO"

@@ -17,7 +17,7 @@ from tgi_bench.report import load_words as words
 from tgi_bench.report import prompt_words, units
 from tgi_bench.report.load_group import (
     Group,
-    Row,
+    GroupRow,
     groups,
     has_figures,
     missing,
@@ -167,7 +167,7 @@ def _reasons(stage: StageSummary) -> str:
     return f". Reasons: {'; '.join(listed)}" if listed else ""
 
 
-def _waited(rows: Sequence[Row]) -> str:
+def _waited(rows: Sequence[GroupRow]) -> str:
     """Closed loops that the server refused at times."""
     return "".join(
         f"- {row.asked}: the closed loop {waits_text(row.stage.stage.conditions.waits)}\n"
@@ -176,7 +176,7 @@ def _waited(rows: Sequence[Row]) -> str:
     )
 
 
-def _cached(rows: Sequence[Row]) -> str:
+def _cached(rows: Sequence[GroupRow]) -> str:
     """What servers said of their caches, and which texts repeated; empty where there is neither."""
     lines = []
     for row in rows:
@@ -189,7 +189,7 @@ def _cached(rows: Sequence[Row]) -> str:
     return "".join(lines)
 
 
-def _reopened(trial: LoadTrial, rows: Sequence[Row]) -> str:
+def _reopened(trial: LoadTrial, rows: Sequence[GroupRow]) -> str:
     """What waiting for connections did to the figures; empty where nothing waited for one."""
     of = "TTFT and E2E" if trial.stream else "E2E"
     lines = []
@@ -207,14 +207,14 @@ def _reopened(trial: LoadTrial, rows: Sequence[Row]) -> str:
     return "".join(lines)
 
 
-def _held_back(rows: Sequence[Row]) -> str:
+def _held_back(rows: Sequence[GroupRow]) -> str:
     """Where first tokens waited for an acknowledgement; empty where none did."""
     found = ((row.asked, row.stage.stage.conditions.small_writes) for row in rows if row.stage)
     texts = ((asked, held_text(control)) for asked, control in found if control is not None)
     return "".join(f"- {asked}: {text}\n" for asked, text in texts if text)
 
 
-def _user_space(rows: Sequence[Row]) -> str:
+def _user_space(rows: Sequence[GroupRow]) -> str:
     """Why arrivals were not stamped by the kernel; empty where they all were."""
     reasons = dict.fromkeys(
         row.stage.client.stamp_reason

@@ -16,7 +16,7 @@ from tgi_bench.report import load_figures as figures
 from tgi_bench.report import load_words as words
 from tgi_bench.report import units
 from tgi_bench.report.column import Column, Grid, of
-from tgi_bench.report.load_group import Row, missing
+from tgi_bench.report.load_group import GroupRow, missing
 from tgi_bench.report.table import Table
 from tgi_bench.report.units import Value
 from tgi_bench.report.words import UNDEFINED
@@ -35,7 +35,7 @@ class _Metric:
         return self.found
 
 
-def latency(trial: LoadTrial, rows: Sequence[Row]) -> Table:
+def latency(trial: LoadTrial, rows: Sequence[GroupRow]) -> Table:
     """A row for each metric and value asked, of rows with figures.
 
     With intervals: mean, p50, p99, and whatever statistic an SLO or `until` decides by.
@@ -91,7 +91,7 @@ def _shown(found: LoadDistribution | None, also: Sequence[str]) -> LoadDistribut
     )
 
 
-def throughput(trial: LoadTrial, rows: Sequence[Row], verdict: Verdict) -> Table:
+def throughput(trial: LoadTrial, rows: Sequence[GroupRow], verdict: Verdict) -> Table:
     """What was asked, delivered and answered, and each load's own verdict; one without figures has
     its word instead."""
     closed = isinstance(trial.arrivals, ClosedLoop)
@@ -99,7 +99,7 @@ def throughput(trial: LoadTrial, rows: Sequence[Row], verdict: Verdict) -> Table
     sent = [replace(in_flight, title="Delivered")] if closed else [delivered, in_flight]
     rates = (c for c in figures.RATES if trial.slos or c is not figures.GOODPUT)
     ends = (figures.SUCCESS, figures.LATE, figures.DROPPED)
-    columns: tuple[Column[Row], ...] = (
+    columns: tuple[Column[GroupRow], ...] = (
         Column("", lambda row: row.asked, words.value_header(trial), units.ASKED),
         *of(_stage, (*sent, *rates, *ends)),
         Column(
@@ -114,11 +114,11 @@ def throughput(trial: LoadTrial, rows: Sequence[Row], verdict: Verdict) -> Table
     ).page()
 
 
-def _stage(row: Row) -> StageSummary | None:
+def _stage(row: GroupRow) -> StageSummary | None:
     return row.stage
 
 
-def slos(trial: LoadTrial, rows: Sequence[Row]) -> Table:
+def slos(trial: LoadTrial, rows: Sequence[GroupRow]) -> Table:
     """What was found of each SLO and whether it was met."""
 
     wanted = [
@@ -208,10 +208,12 @@ CLIENT: tuple[Column[StageSummary], ...] = (
 
 
 def of_stages(
-    trial: LoadTrial, rows: Sequence[Row], columns: Sequence[Column[StageSummary]]
+    trial: LoadTrial, rows: Sequence[GroupRow], columns: Sequence[Column[StageSummary]]
 ) -> Table:
     """A row for each row that has figures."""
-    asked: Column[Row] = Column("", lambda row: row.asked, words.value_header(trial), units.ASKED)
+    asked: Column[GroupRow] = Column(
+        "", lambda row: row.asked, words.value_header(trial), units.ASKED
+    )
     return Grid(
         (asked, *of(_stage, columns)), [row for row in rows if row.stage is not None]
     ).page()

@@ -72,7 +72,7 @@ class ArgumentSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ArgumentRow:
     """One argument over all versions: (version, default) from that version on.
 
     until: the last release that has it; None where the newest still does.
@@ -109,81 +109,85 @@ _T, _I, _F, _B, _C = Kind.TEXT, Kind.INTEGER, Kind.FLOAT, Kind.FLAG, Kind.CHOICE
 _FIRST = _since("0.8.0")
 _OFF = _since("0.8.0", False)
 
-ROWS: tuple[Row, ...] = (
-    Row("model_id", _T, _since("0.8.0", "bigscience/bloom-560m")),
-    Row("revision", _T, _FIRST),
-    Row("validation_workers", _I, _since("0.9.2", 2), minimum=1),
-    Row("sharded", Kind.BOOLEAN, _FIRST),
-    Row("num_shard", _I, _FIRST, minimum=1),
-    Row("quantize", _C, _FIRST),
-    Row("speculate", _I, _since("1.3.0")),
-    Row("dtype", _C, _since("0.9.0")),
-    Row("kv_cache_dtype", _C, _since("2.4.0")),
-    Row("trust_remote_code", _B, _OFF),
-    Row("max_concurrent_requests", _I, _since("0.8.0", 128), minimum=1),
-    Row("max_best_of", _I, _since("0.8.0", 2), minimum=1),
-    Row("max_stop_sequences", _I, _since("0.8.0", 4)),
-    Row("max_top_n_tokens", _I, _since("1.0.3", 5), maximum=_U32),
-    Row("max_input_tokens", _I, _since("2.0.0"), minimum=1),
-    Row("max_input_length", _I, (("0.8.0", 1000), ("0.9.0", 1024), ("2.0.0", None)), minimum=1),
-    Row("max_total_tokens", _I, (("0.8.0", 1512), ("0.9.0", 2048), ("2.0.0", None)), minimum=1),
-    Row("max_batch_size", _I, _FIRST, until="0.8.2", minimum=1),
-    Row("waiting_served_ratio", _F, (("0.8.0", 1.2), ("2.0.2", 0.3))),
-    Row(
+ROWS: tuple[ArgumentRow, ...] = (
+    ArgumentRow("model_id", _T, _since("0.8.0", "bigscience/bloom-560m")),
+    ArgumentRow("revision", _T, _FIRST),
+    ArgumentRow("validation_workers", _I, _since("0.9.2", 2), minimum=1),
+    ArgumentRow("sharded", Kind.BOOLEAN, _FIRST),
+    ArgumentRow("num_shard", _I, _FIRST, minimum=1),
+    ArgumentRow("quantize", _C, _FIRST),
+    ArgumentRow("speculate", _I, _since("1.3.0")),
+    ArgumentRow("dtype", _C, _since("0.9.0")),
+    ArgumentRow("kv_cache_dtype", _C, _since("2.4.0")),
+    ArgumentRow("trust_remote_code", _B, _OFF),
+    ArgumentRow("max_concurrent_requests", _I, _since("0.8.0", 128), minimum=1),
+    ArgumentRow("max_best_of", _I, _since("0.8.0", 2), minimum=1),
+    ArgumentRow("max_stop_sequences", _I, _since("0.8.0", 4)),
+    ArgumentRow("max_top_n_tokens", _I, _since("1.0.3", 5), maximum=_U32),
+    ArgumentRow("max_input_tokens", _I, _since("2.0.0"), minimum=1),
+    ArgumentRow(
+        "max_input_length", _I, (("0.8.0", 1000), ("0.9.0", 1024), ("2.0.0", None)), minimum=1
+    ),
+    ArgumentRow(
+        "max_total_tokens", _I, (("0.8.0", 1512), ("0.9.0", 2048), ("2.0.0", None)), minimum=1
+    ),
+    ArgumentRow("max_batch_size", _I, _FIRST, until="0.8.2", minimum=1),
+    ArgumentRow("waiting_served_ratio", _F, (("0.8.0", 1.2), ("2.0.2", 0.3))),
+    ArgumentRow(
         "max_batch_prefill_tokens",
         _I,
         (("0.9.0", 4096), ("2.0.0", None)),
         minimum=1,
         maximum=_U32,
     ),
-    Row(
+    ArgumentRow(
         "max_batch_total_tokens",
         _I,
         (("0.8.0", 32000), ("0.9.0", 16000), ("0.9.4", None)),
         minimum=1,
         maximum=_U32,
     ),
-    Row("max_waiting_tokens", _I, _since("0.8.0", 20)),
-    Row("max_batch_size", _I, _since("1.4.1"), minimum=1),
-    Row("enable_cuda_graphs", _B, _since("1.4.1", False), until="1.4.5"),
-    Row("cuda_graphs", Kind.INTEGERS, _since("2.0.0")),
-    Row("hostname", _T, _since("0.9.1", "0.0.0.0")),
-    Row("port", _I, _since("0.8.0", 3000), maximum=_U16, short="p"),
+    ArgumentRow("max_waiting_tokens", _I, _since("0.8.0", 20)),
+    ArgumentRow("max_batch_size", _I, _since("1.4.1"), minimum=1),
+    ArgumentRow("enable_cuda_graphs", _B, _since("1.4.1", False), until="1.4.5"),
+    ArgumentRow("cuda_graphs", Kind.INTEGERS, _since("2.0.0")),
+    ArgumentRow("hostname", _T, _since("0.9.1", "0.0.0.0")),
+    ArgumentRow("port", _I, _since("0.8.0", 3000), maximum=_U16, short="p"),
     # The launcher gives this one the short flag -p too; -p is read as the port's.
-    Row("prometheus_port", _I, _since("3.3.0", 9000), maximum=_U16),
-    Row("shard_uds_path", _T, _since("0.8.0", "/tmp/text-generation-server")),
-    Row("master_addr", _T, _since("0.8.0", "localhost")),
-    Row("master_port", _I, _since("0.8.0", 29500)),
-    Row("huggingface_hub_cache", _T, _FIRST),
-    Row("weights_cache_override", _T, _FIRST),
-    Row("disable_custom_kernels", _B, _OFF),
-    Row("cuda_memory_fraction", _F, _since("0.9.4", 1.0)),
-    Row("rope_scaling", _C, _since("1.0.1")),
-    Row("rope_factor", _F, _since("1.0.1")),
-    Row("json_output", _B, _OFF),
-    Row("otlp_endpoint", _T, _FIRST),
-    Row("otlp_service_name", _T, _since("2.1.0", "text-generation-inference.router")),
-    Row("cors_allow_origin", Kind.TEXTS, _since("0.8.0", ())),
-    Row("api_key", _T, _since("2.3.0")),
-    Row("watermark_gamma", _F, _FIRST),
-    Row("watermark_delta", _F, _FIRST),
-    Row("ngrok", _B, _since("0.9.0", False)),
-    Row("ngrok_authtoken", _T, _since("0.9.0")),
-    Row("ngrok_domain", _T, _since("0.9.0"), until="0.9.3"),
-    Row("ngrok_username", _T, _since("0.9.0"), until="0.9.3"),
-    Row("ngrok_password", _T, _since("0.9.0"), until="0.9.3"),
-    Row("ngrok_edge", _T, _since("0.9.4")),
-    Row("tokenizer_config_path", _T, _since("1.4.0")),
-    Row("disable_grammar_support", _B, _since("1.4.1", False)),
-    Row("env", _B, _OFF, short="e"),
-    Row("max_client_batch_size", _I, _since("2.0.1", 4), minimum=1),
-    Row("lora_adapters", _T, _since("2.1.0")),
-    Row("disable_usage_stats", _B, _since("2.2.0", False), until="2.2.0"),
-    Row("disable_crash_reports", _B, _since("2.2.0", False), until="2.2.0"),
-    Row("usage_stats", _C, _since("2.3.0", "on")),
-    Row("payload_limit", _I, _since("2.4.1", 2_000_000)),
-    Row("enable_prefill_logprobs", _B, _since("3.0.0", False)),
-    Row("graceful_termination_timeout", _I, _since("3.2.2", 90), short="g"),
+    ArgumentRow("prometheus_port", _I, _since("3.3.0", 9000), maximum=_U16),
+    ArgumentRow("shard_uds_path", _T, _since("0.8.0", "/tmp/text-generation-server")),
+    ArgumentRow("master_addr", _T, _since("0.8.0", "localhost")),
+    ArgumentRow("master_port", _I, _since("0.8.0", 29500)),
+    ArgumentRow("huggingface_hub_cache", _T, _FIRST),
+    ArgumentRow("weights_cache_override", _T, _FIRST),
+    ArgumentRow("disable_custom_kernels", _B, _OFF),
+    ArgumentRow("cuda_memory_fraction", _F, _since("0.9.4", 1.0)),
+    ArgumentRow("rope_scaling", _C, _since("1.0.1")),
+    ArgumentRow("rope_factor", _F, _since("1.0.1")),
+    ArgumentRow("json_output", _B, _OFF),
+    ArgumentRow("otlp_endpoint", _T, _FIRST),
+    ArgumentRow("otlp_service_name", _T, _since("2.1.0", "text-generation-inference.router")),
+    ArgumentRow("cors_allow_origin", Kind.TEXTS, _since("0.8.0", ())),
+    ArgumentRow("api_key", _T, _since("2.3.0")),
+    ArgumentRow("watermark_gamma", _F, _FIRST),
+    ArgumentRow("watermark_delta", _F, _FIRST),
+    ArgumentRow("ngrok", _B, _since("0.9.0", False)),
+    ArgumentRow("ngrok_authtoken", _T, _since("0.9.0")),
+    ArgumentRow("ngrok_domain", _T, _since("0.9.0"), until="0.9.3"),
+    ArgumentRow("ngrok_username", _T, _since("0.9.0"), until="0.9.3"),
+    ArgumentRow("ngrok_password", _T, _since("0.9.0"), until="0.9.3"),
+    ArgumentRow("ngrok_edge", _T, _since("0.9.4")),
+    ArgumentRow("tokenizer_config_path", _T, _since("1.4.0")),
+    ArgumentRow("disable_grammar_support", _B, _since("1.4.1", False)),
+    ArgumentRow("env", _B, _OFF, short="e"),
+    ArgumentRow("max_client_batch_size", _I, _since("2.0.1", 4), minimum=1),
+    ArgumentRow("lora_adapters", _T, _since("2.1.0")),
+    ArgumentRow("disable_usage_stats", _B, _since("2.2.0", False), until="2.2.0"),
+    ArgumentRow("disable_crash_reports", _B, _since("2.2.0", False), until="2.2.0"),
+    ArgumentRow("usage_stats", _C, _since("2.3.0", "on")),
+    ArgumentRow("payload_limit", _I, _since("2.4.1", 2_000_000)),
+    ArgumentRow("enable_prefill_logprobs", _B, _since("3.0.0", False)),
+    ArgumentRow("graceful_termination_timeout", _I, _since("3.2.2", 90), short="g"),
 )
 
 _BNB, _GPTQ = ("bitsandbytes", "Bitsandbytes"), ("gptq", "Gptq")
@@ -230,7 +234,7 @@ def _arguments_of(version: Version) -> tuple[ArgumentSpec, ...]:
     return tuple(_spec(row, version) for row in ROWS if row.covers(version))
 
 
-def _spec(row: Row, version: Version) -> ArgumentSpec:
+def _spec(row: ArgumentRow, version: Version) -> ArgumentSpec:
     default = [value for since, value in row.defaults if parse_version(since) <= version][-1]
     choices = [
         tuple(Choice(*pair) for pair in pairs)

@@ -19,7 +19,7 @@ from tgi_bench.launch.log import (
     is_padded,
     messages,
 )
-from tgi_bench.launch.phases import StartPhase, steps
+from tgi_bench.launch.readiness import StartPhase, steps
 
 TRANSCRIPTS = Path(__file__).parents[1] / "transcripts"
 _STAMPED = re.compile(r"(\d{4}-\d\d-\d\dT[\d:.]+Z) +([A-Z]+) (.*?): (.*)", re.DOTALL)

@@ -13,8 +13,7 @@ from tests.launch import servers
 from tests.launch.test_orphans import _dead_owner, _left
 from tgi_bench.errors import LaunchError
 from tgi_bench.launch import left_behind
-from tgi_bench.launch.left_behind import Left, end_left
-from tgi_bench.launch.orphans import Orphan
+from tgi_bench.launch.left_behind import Left, Orphan, end_left
 from tgi_bench.launch.owner import ProcessName
 from tgi_bench.launch.sockets import socket_folder
 

@@ -13,7 +13,7 @@ import pytest
 from tests.launch import servers
 from tests.launch.test_process import wait_for
 from tgi_bench.errors import InputError
-from tgi_bench.launch import orphans
+from tgi_bench.launch import left_behind
 from tgi_bench.launch.owner import DOMAIN_MARK, OWNER_MARK, RUN_MARK, ProcessName
 from tgi_bench.launch.process import ServerProcess
 from tgi_bench.launch.sockets import remove_left_folders, socket_folder
@@ -42,21 +42,21 @@ def _dead_owner() -> str:
 
 @pytest.mark.parametrize("stubborn", [False, True])
 def test_an_orphan_is_ended(monkeypatch: pytest.MonkeyPatch, stubborn: bool) -> None:
-    monkeypatch.setattr(orphans, "_TERM_WAIT_S", 0.3 if stubborn else 10.0)
+    monkeypatch.setattr(left_behind, "_TERM_WAIT_S", 0.3 if stubborn else 10.0)
     script = (servers.IGNORE_TERM if stubborn else "") + servers.SLEEP
     with _left(script, _dead_owner()) as left:
         process = ProcessName.of(left.pid)
         assert process is not None
-        assert orphans.Orphan(process, "run-1", stubborn) in orphans.end_orphans()
+        assert left_behind.Orphan(process, "run-1", stubborn) in left_behind.end_orphans()
         assert left.wait(20) == -(signal.SIGKILL if stubborn else signal.SIGTERM)
-    assert process not in {o.process for o in orphans.end_orphans()}
+    assert process not in {o.process for o in left_behind.end_orphans()}
 
 
 def test_living_owners_and_foreign_marks_are_left_alone(tmp_path: Path) -> None:
     foreign = _left(servers.SLEEP, "not a mark")
     try:
         with ServerProcess(servers.command(tmp_path, servers.SLEEP)) as server:
-            found = {o.process.pid for o in orphans.end_orphans()}
+            found = {o.process.pid for o in left_behind.end_orphans()}
             assert not found & {server.pid, foreign.pid, os.getpid()}
             assert server.alive()
             assert foreign.poll() is None
@@ -70,13 +70,13 @@ def test_what_sweeps_of_another_domain_left_is_left_alone(monkeypatch: pytest.Mo
     with _left(servers.SLEEP, _dead_owner()) as left:
         with monkeypatch.context() as another:
             another.setenv(DOMAIN_MARK, "another1")
-            assert left.pid not in {o.process.pid for o in orphans.end_orphans()}
+            assert left.pid not in {o.process.pid for o in left_behind.end_orphans()}
             assert folder not in remove_left_folders()
             another.delenv(DOMAIN_MARK)
-            assert left.pid not in {o.process.pid for o in orphans.end_orphans()}
+            assert left.pid not in {o.process.pid for o in left_behind.end_orphans()}
             assert folder not in remove_left_folders()
         assert left.poll() is None
-        assert left.pid in {o.process.pid for o in orphans.end_orphans()}
+        assert left.pid in {o.process.pid for o in left_behind.end_orphans()}
     assert folder in remove_left_folders()
 
 
@@ -84,7 +84,7 @@ def test_what_sweeps_of_another_domain_left_is_left_alone(monkeypatch: pytest.Mo
 def test_a_domain_that_is_no_name_of_one(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv(DOMAIN_MARK, name)
     with pytest.raises(InputError, match=DOMAIN_MARK):
-        orphans.end_orphans()
+        left_behind.end_orphans()
 
 
 def test_an_id_that_is_used_again_is_another_process() -> None:

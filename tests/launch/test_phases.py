@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tgi_bench.launch.phases import StartPhase, Step, last_step
+from tgi_bench.launch.readiness import StartPhase, Step, last_step
 from tgi_bench.plan.plan import Timeouts
 
 D, L = StartPhase.DOWNLOAD, StartPhase.LOAD

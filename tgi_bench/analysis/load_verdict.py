@@ -14,7 +14,6 @@ from tgi_bench.analysis.client_checks import (
     late_remedy,
     workers_text,
 )
-from tgi_bench.analysis.deciding import accepted, deciding
 from tgi_bench.analysis.host_checks import host_checks
 from tgi_bench.analysis.load_metrics import (
     LEAST_REQUESTS,
@@ -29,6 +28,28 @@ from tgi_bench.analysis.rules import Check, Failing, Rule, Seen, apply, failed, 
 from tgi_bench.analysis.steady_checks import STEADY
 from tgi_bench.load_observation import ClientFloor, LoadPart, RequestOutcome
 from tgi_bench.plan.load_trial import SUCCESS, OpenLoop, Process
+
+
+def accepted(rows: Sequence[LoadRow]) -> tuple[LoadRow, ...]:
+    """Those that figures are taken from: of a search the steps at its answer."""
+    return tuple(row for row in rows if row.load.trial.find is None or _answers(row))
+
+
+def deciding(rows: Sequence[LoadRow]) -> tuple[LoadRow, ...]:
+    """As accepted, with a search's steps at the next higher value, which did not meet the SLOs."""
+    return tuple(row for row in rows if row.load.trial.find is None or _decides(row))
+
+
+def _answers(row: LoadRow) -> bool:
+    found = row.load.found
+    return found is not None and found.value is not None and row.stage.asked == found.value
+
+
+def _decides(row: LoadRow) -> bool:
+    found = row.load.found
+    misses = found is not None and found.high is not None and row.stage.asked == found.high
+    return misses or _answers(row)
+
 
 LEAST_CONCURRENCY = 0.95
 MOST_RATE_OFF = 0.02

@@ -2,18 +2,57 @@
 
 from __future__ import annotations
 
-from tgi_bench.analysis.run import Run
+from collections.abc import Sequence
+
+from tgi_bench.analysis.run import CORRECTED, DOUBTFUL, Run
+from tgi_bench.errors import InputError
 from tgi_bench.report.batch_figures import as_csv
 from tgi_bench.report.estimated_documents import estimates_csv
+from tgi_bench.report.estimated_section import rst_section
 from tgi_bench.report.index import index, shard_counts
 from tgi_bench.report.json_document import as_json
 from tgi_bench.report.load_figures import loads_csv
 from tgi_bench.report.load_goals import slos_csv
 from tgi_bench.report.markdown_page import page
 from tgi_bench.report.per_shard import file_name, per_shard
-from tgi_bench.report.rst_page import rst_page
+from tgi_bench.report.rst_table import escaped, heading
 from tgi_bench.report.task_figures import tasks_csv
 from tgi_bench.report.task_page import task_page
+from tgi_bench.report.words import origin_line
+
+
+def rst_page(run: Run, tables: Sequence[str] = ()) -> str:
+    """Estimates beside the run's figures. tables: those of a run that holds both itself.
+
+    Raises InputError where nothing of the run is estimated.
+    """
+    estimated = rst_section(run)
+    if not estimated and not tables:
+        raise InputError(
+            f"run {run.run_id}: nothing of it can be estimated, which reStructuredText is for; use "
+            "--format md"
+        )
+    parts = [
+        heading(f"{run.plan.experiment}: {run.plan.model}", "="),
+        f"{_origin(run)} Verdict: **{run.verdict.word}**.\n",
+        *tables,
+        estimated,
+    ]
+    notes = "".join(
+        f"- {escaped(f'{name}: {value}')}\n"
+        for name, value in run.environment
+        if name.startswith((CORRECTED, DOUBTFUL))
+    )
+    if notes:
+        parts.append(f"Notes\n-----\n\n{notes}")
+    return "\n".join(part for part in parts if part)
+
+
+def _origin(run: Run) -> str:
+    """The line of the Markdown page, whose bold first word is bold here too."""
+    _, word, sentence = origin_line(run).split("**", 2)
+    return f"**{word}** {escaped(sentence)}"
+
 
 __all__ = [
     "as_csv",

@@ -47,6 +47,7 @@ from tgi_bench.analysis.accelerator_of import published_row
 from tgi_bench.analysis.missed import goals
 from tgi_bench.analysis.rules import Verdict
 from tgi_bench.analysis.run import DeploymentRecord, Run
+from tgi_bench.analysis.telemetry import DeviceFigures, TelemetrySummary
 from tgi_bench.observation import PublishedEntry, ShardFacts
 from tgi_bench.report.batch_figures import trial_json
 from tgi_bench.report.estimated_documents import estimates_json
@@ -54,8 +55,39 @@ from tgi_bench.report.json_text import Json, json_text
 from tgi_bench.report.load_figures import floor, load
 from tgi_bench.report.load_goals import missed_goal
 from tgi_bench.report.task_figures import model_json, task_json
-from tgi_bench.report.telemetry_json import telemetry_json
 from tgi_bench.report.words import known_engine, known_model, known_num_shard, known_version
+
+
+def telemetry_json(seen: TelemetrySummary) -> Json:
+    """An undefined figure is null. absent, no_energy: why; empty where there is no reason."""
+    return {
+        "trial_id": seen.trial_id,
+        "part": seen.part,
+        "absent": seen.absent,
+        "no_energy": seen.no_energy,
+        "devices": [_devices(devices) for devices in seen.devices],
+        "samples": seen.measured,
+        "throttled_samples": dict(seen.throttled),
+        "power_limited_samples": seen.at_limit,
+        "other_processes": seen.others,
+        "sampler_core_share": seen.sampler_share,
+        "period_ns": seen.period_ns,
+        "gauges_before": dict(seen.began),
+        "gauges_after": dict(seen.ended),
+    }
+
+
+def _devices(devices: DeviceFigures) -> Json:
+    return {
+        "kind": devices.kind.value,
+        "names": list(devices.names),
+        "energy_j": devices.energy_j,
+        "integrated": devices.integrated,
+        "j_per_token": devices.j_per_token,
+        "average_power_w": devices.average_power_w,
+        "peak_memory_bytes": devices.peak_memory_bytes,
+    }
+
 
 SCHEMA = "tgi-bench-run"
 SCHEMA_VERSION = 2

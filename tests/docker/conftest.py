@@ -15,6 +15,7 @@ from tgi_bench.errors import LaunchError
 from tgi_bench.launch.docker_engine import engine
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the mark in its own
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """One engine and one image serve them all: two at once would each build and end the other's."""
     for item in items:

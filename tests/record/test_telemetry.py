@@ -236,7 +236,7 @@ def test_whose_processes_a_running_server_has(
 ) -> None:
     takes: list[Take] = []
     monkeypatch.setattr(
-        "tgi_bench.record.telemetry.Sampling.take", lambda _, take: takes.append(take)
+        "tgi_bench.record.telemetry.DeviceSampling.take", lambda _, take: takes.append(take)
     )
     zone(tmp_path, "intel-rapl:0", "package-0")
     watch = TelemetryWatch(powercap=tmp_path)

@@ -277,9 +277,9 @@ def test_a_program_that_is_not_there(tmp_path: Path) -> None:
 PARENT = """
 import sys, time
 from pathlib import Path
-from tgi_bench.record.telemetry import Sampling
+from tgi_bench.record.telemetry import DeviceSampling
 from tgi_bench.record.telemetry_take import Take, Whose
-sampling = Sampling.start(powercap=Path(sys.argv[1]))
+sampling = DeviceSampling.start(powercap=Path(sys.argv[1]))
 sampling.take(Take((), 0, True, Whose.CHILDREN, (1,)))
 sampling.begin()
 print(sampling.pid, flush=True)

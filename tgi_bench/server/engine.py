@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
 from tgi_bench.server.behaviour import Behaviour
-from tgi_bench.server.config import EngineConfig
 from tgi_bench.wire import messages as m
 
 BLOCK_TOKENS = 16
@@ -47,24 +46,6 @@ class StepEngine(Protocol):
 
     def clear_cache(self, batch_id: int | None) -> None:
         """Forget a batch, known or not; None forgets all."""
-
-
-def engine_of(config: EngineConfig, behaviour: Behaviour, shard_rank: int) -> StepEngine:
-    """The engine of one rank with its weights loaded; for the rank's own process.
-
-    Raises RuntimeError where they do not fit and InputError for what cannot be run.
-    """
-    if config.torch_model is None:
-        from tgi_bench.server.simulated_engine import SimulatedEngine
-
-        return SimulatedEngine(config, behaviour)
-    # It imports torch: only where it is asked for.
-    from tgi_bench.server.transformers_engine import TransformersEngine
-    from tgi_bench.torch_engine.loading import load
-    from tgi_bench.torch_engine.spec import Rank
-
-    rank = Rank(shard_rank, config.num_shard, config.master_port)
-    return TransformersEngine(load(config.torch_model, rank), behaviour)
 
 
 class AnsweredRequest(Protocol):

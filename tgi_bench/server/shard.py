@@ -19,8 +19,8 @@ from grpc import aio
 
 from tgi_bench.errors import InputError
 from tgi_bench.server.behaviour import Behaviour, OnRuntimeError
-from tgi_bench.server.config import ServerConfig
-from tgi_bench.server.engine import StepEngine, engine_of
+from tgi_bench.server.config import EngineConfig, ServerConfig
+from tgi_bench.server.engine import StepEngine
 from tgi_bench.server.log import LAUNCHER, Log
 from tgi_bench.wire import codec
 from tgi_bench.wire import messages as m
@@ -64,6 +64,24 @@ def serve(rank: ShardRank, log: Log, ready: Callable[[], None]) -> int:
         log.info(LAUNCHER, engine.description, rank=rank.shard_rank)
     asyncio.run(_Shard(rank, behaviour, engine, log).serve(ready))
     return 0
+
+
+def engine_of(config: EngineConfig, behaviour: Behaviour, shard_rank: int) -> StepEngine:
+    """The engine of one rank with its weights loaded; for the rank's own process.
+
+    Raises RuntimeError where they do not fit and InputError for what cannot be run.
+    """
+    if config.torch_model is None:
+        from tgi_bench.server.simulated_engine import SimulatedEngine
+
+        return SimulatedEngine(config, behaviour)
+    # It imports torch: only where it is asked for.
+    from tgi_bench.server.transformers_engine import TransformersEngine
+    from tgi_bench.torch_engine.loading import load
+    from tgi_bench.torch_engine.spec import Rank
+
+    rank = Rank(shard_rank, config.num_shard, config.master_port)
+    return TransformersEngine(load(config.torch_model, rank), behaviour)
 
 
 @dataclass(frozen=True, slots=True)

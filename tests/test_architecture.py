@@ -40,6 +40,7 @@ ARROWS: dict[str, frozenset[str]] = {
     "watcher": frozenset({"drive", "plan"}),
     "sweep": frozenset({"launch", "drive", "record", "plan", "analysis", "watcher"}),
     "sweep_direct": frozenset({"drive", "record", "plan", "analysis"}),
+    "selfcheck": frozenset({"analysis", "launch", "plan", "record", "report", "server"}),
     "cli": frozenset(
         {
             "analysis",
@@ -50,6 +51,7 @@ ARROWS: dict[str, frozenset[str]] = {
             "published",
             "record",
             "report",
+            "selfcheck",
             "server",
             "sweep",
             "sweep_direct",

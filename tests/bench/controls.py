@@ -8,8 +8,8 @@ import socket
 import time
 from urllib.parse import urlsplit
 
-from tgi_bench.cli.null_server import null_server
 from tgi_bench.kernel_stamps import ANCILLARY_BYTES, ask_for_stamps
+from tgi_bench.selfcheck.loads import null_server
 from tgi_bench.server.null.timing import StreamPace
 
 _PACE_NS = 20_000_000

@@ -16,17 +16,17 @@ from pathlib import Path
 
 from tests.bench.controls import bare_read_us, bare_sleep_late_ms
 from tests.bench.figures import Figure
-from tgi_bench.cli.null_server import null_server
-from tgi_bench.cli.selfcheck_loads import (
+from tgi_bench.drive.load import run_load
+from tgi_bench.selfcheck.loads import (
     CheckLoad,
     CheckResult,
     absorbed,
     check,
     held,
+    null_server,
     open_loop,
     paced,
 )
-from tgi_bench.drive.load import run_load
 from tgi_bench.server.null.timing import StreamPace
 
 SECONDS = 10.0

@@ -11,13 +11,13 @@ from dataclasses import replace
 import pytest
 
 from tests.cli.blocking_client import BlockingClient
-from tgi_bench.cli import memory_watch, selfcheck_command, selfcheck_loads
-from tgi_bench.cli.memory_watch import tree_bytes, watched
-from tgi_bench.cli.null_server import null_server
-from tgi_bench.cli.selfcheck_command import SelfcheckOptions, quick_floor, run
-from tgi_bench.cli.selfcheck_loads import absorbed, check, held, open_loop, paced
+from tgi_bench.cli.report_command import selfcheck as run
 from tgi_bench.errors import InputError, LaunchError, TgiBenchError
 from tgi_bench.plan.load_trial import ClosedLoop, Fixed, OpenLoop
+from tgi_bench.selfcheck import loads, report
+from tgi_bench.selfcheck.loads import absorbed, check, held, null_server, open_loop, paced
+from tgi_bench.selfcheck.memory_watch import tree_bytes, watched
+from tgi_bench.selfcheck.report import SelfcheckOptions, quick_floor
 from tgi_bench.server.null.timing import StreamPace
 
 SHORT_S = 0.1
@@ -51,7 +51,7 @@ def test_every_figure_as_json(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_table_says_what_it_is_of(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(selfcheck_loads, "_HELD_INTERVAL_NS", 20_000_000)
+    monkeypatch.setattr(loads, "_HELD_INTERVAL_NS", 20_000_000)
     options = SelfcheckOptions(streams=(2,), seconds=SHORT_S, held=8)
     client = BlockingClient(most=8)
     assert run(options, client) == 0
@@ -95,7 +95,7 @@ def test_a_floor_for_a_report() -> None:
 
 
 def test_an_open_loops_floor_has_its_start_lateness(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selfcheck_command, "_QUICK_S", SHORT_S)
+    monkeypatch.setattr(report, "_QUICK_S", SHORT_S)
     floor = quick_floor(None, BlockingClient(most=4))
     assert floor.streams == 64
     assert floor.start_lateness_ns is not None
@@ -186,4 +186,4 @@ def test_memory_of_a_child_counts_and_of_one_left_out_does_not() -> None:
 
 
 def test_memory_of_a_process_that_is_gone_is_none() -> None:
-    assert memory_watch.tree_bytes(2**30, frozenset()) == 0
+    assert tree_bytes(2**30, frozenset()) == 0

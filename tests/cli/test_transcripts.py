@@ -21,19 +21,18 @@ from tests.cli.test_screen import CONTROL, ESTIMATES, PLAN, SEARCH, play, search
 from tests.conftest import GOLDEN
 from tests.record.samples import client, load_stage
 from tgi_bench.analysis.client_error import ClientErrors
-from tgi_bench.cli import selfcheck_command
 from tgi_bench.cli.console import standard_output
 from tgi_bench.cli.main import cli
 from tgi_bench.cli.run_view import load
 from tgi_bench.cli.screen import LiveScreen, PlainLines
-from tgi_bench.cli.selfcheck_loads import CheckLoad, CheckResult, NullFacts, held, open_loop, paced
-from tgi_bench.cli.selfcheck_report import SelfcheckReport
 from tgi_bench.cli.summary_table import print_summary
 from tgi_bench.cli.task_lines import TaskLines
 from tgi_bench.load_observation import ClientFloor
 from tgi_bench.observation import Outcome, TrialEnd
 from tgi_bench.plan.plan import Plan
 from tgi_bench.plan.task_trial import Dtype, FindBatch
+from tgi_bench.selfcheck.loads import CheckLoad, CheckResult, NullFacts, held, open_loop, paced
+from tgi_bench.selfcheck.report import SelfcheckReport
 
 ROOT = Path(__file__).parents[2]
 WIDTHS = (80, 120, 200)
@@ -318,7 +317,7 @@ def test_selfcheck(
             selfcheck_result(results[3], differing=1, kernel=False),
         ),
     )
-    monkeypatch.setattr(selfcheck_command, "measure", lambda *_: report)
+    monkeypatch.setattr("tgi_bench.selfcheck.report.measure", lambda *_: report)
     ended = tgi_bench("selfcheck")
     assert (ended.code, ended.stderr) == (1, "")
     golden(f"screen/selfcheck_{width}.txt", seen(ended.stdout))

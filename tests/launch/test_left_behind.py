@@ -61,7 +61,7 @@ def test_sentences() -> None:
 
 def test_the_folder_of_a_null_server_whose_parent_was_killed() -> None:
     script = (
-        "from tgi_bench.cli.null_server import null_server\n"
+        "from tgi_bench.selfcheck.loads import null_server\n"
         "from tgi_bench.server.null.timing import StreamPace\n"
         "with null_server(StreamPace(0, 0, 0)) as server: print(server._log, flush=True); input()"
     )

@@ -214,12 +214,12 @@ def selfcheck(streams: str, seconds: float, held: int, form: str) -> None:
     The null server sends tokens on a schedule and logs when; what the client says is laid beside
     that log.
     """
-    from tgi_bench.cli import selfcheck_command as selfcheck_
+    from tgi_bench.cli import report_command
     from tgi_bench.drive.load import run_load
+    from tgi_bench.selfcheck.report import SelfcheckOptions, stream_counts
 
-    counts = selfcheck_.stream_counts(streams)
-    options = selfcheck_.SelfcheckOptions(counts, seconds, form, held)
-    sys.exit(selfcheck_.run(options, run_load))
+    options = SelfcheckOptions(stream_counts(streams), seconds, form, held)
+    sys.exit(report_command.selfcheck(options, run_load))
 
 
 @cli.command()

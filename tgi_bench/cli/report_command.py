@@ -1,4 +1,4 @@
-"""`tgi-bench report`: the reports of a run, made again from its run.db."""
+"""`tgi-bench report`: the reports of a run, made again from its run.db; `tgi-bench selfcheck`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tgi_bench.analysis.run import Run
+from tgi_bench.cli.console import standard_output
 from tgi_bench.cli.echo import echo
+from tgi_bench.cli.exit_codes import FAILED
+from tgi_bench.cli.folded_table import print_folded
 from tgi_bench.cli.run_view import load, write_documents
 from tgi_bench.errors import InputError
 from tgi_bench.published.bigcode import bigcode_layout
@@ -24,6 +27,9 @@ from tgi_bench.report.documents import (
 )
 from tgi_bench.report.json_document import as_json
 from tgi_bench.report.markdown_page import page
+from tgi_bench.selfcheck import report as selfcheck_report
+from tgi_bench.selfcheck.loads import RunLoad
+from tgi_bench.selfcheck.report import SelfcheckOptions
 
 _ESTIMATES = "estimates.csv"
 _SLOS = "slos.csv"
@@ -68,6 +74,20 @@ def run(paths: Sequence[Path], options: ReportOptions) -> int:
         for name in texts:
             echo(str(output / name))
     return 0
+
+
+def selfcheck(options: SelfcheckOptions, run_load: RunLoad) -> int:
+    """Print the load client's error; 0, or 1 where client and null server do not tell the same."""
+    found = selfcheck_report.measure(options, run_load)
+    if options.form == "json":
+        echo(selfcheck_report.as_json(found), nl=False)
+        return 0 if found.agrees else FAILED
+    console = standard_output()
+    print_folded(console, selfcheck_report.as_table(found), 1)
+    console.print()
+    for line in selfcheck_report.notes(found):
+        console.print(line, markup=False, soft_wrap=not console.is_terminal)
+    return 0 if found.agrees else FAILED
 
 
 def _layout(runs: Sequence[Run], options: ReportOptions) -> dict[str, str]:

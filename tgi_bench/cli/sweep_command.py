@@ -310,8 +310,8 @@ def _reported(run_dir: Path, console: Console, interrupted: bool) -> int:
 
 def _measure_floor(console: Console, plan: Plan, store: RunStore) -> bool:
     """The load client's own error on this machine, beside the figures; False if interrupted."""
-    from tgi_bench.cli.selfcheck_command import quick_floor
     from tgi_bench.drive.load import run_load
+    from tgi_bench.selfcheck.report import quick_floor
 
     for streams in _floors(plan, store):
         at = "in an open loop" if streams is None else f"at {counted(streams, 'stream')}"

@@ -1,6 +1,6 @@
 """The memory of a process and its descendants at their highest, watched from a process apart.
 
-`python -m tgi_bench.cli.memory_watch PID [EXCEPT_PID ...]` writes the peak in bytes when its
+`python -m tgi_bench.selfcheck.memory_watch PID [EXCEPT_PID ...]` writes the peak in bytes when its
 standard input ends. It is the sum of resident sizes, so pages that processes share count in
 each: an upper bound. Linux only.
 """
@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tgi_bench.errors import LaunchError
+from tgi_bench.process_tree import all_stats, tree
 
 _EVERY_S = 0.25
 
@@ -31,7 +32,7 @@ class MemoryPeak:
 def watched(except_pids: Sequence[int]) -> Iterator[MemoryPeak]:
     """Watch this process and its descendants but those named, until the context is left."""
     words = [str(pid) for pid in (os.getpid(), *except_pids)]
-    command = [sys.executable, "-m", "tgi_bench.cli.memory_watch", *words]
+    command = [sys.executable, "-m", "tgi_bench.selfcheck.memory_watch", *words]
     process = subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
@@ -50,39 +51,17 @@ def watched(except_pids: Sequence[int]) -> Iterator[MemoryPeak]:
 
 def tree_bytes(root: int, left_out: frozenset[int]) -> int:
     """Resident bytes of a process and its descendants, without those left out and theirs."""
-    children = _children()
-    total, waiting = 0, [root]
-    while waiting:
-        pid = waiting.pop()
-        if pid not in left_out:
-            total += _resident_bytes(pid)
-            waiting.extend(children.get(pid, ()))
-    return total
-
-
-def _children() -> dict[int, list[int]]:
-    """Every process's children, by its id."""
-    children: dict[int, list[int]] = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit() and (stat := _read(f"/proc/{name}/stat")):
-            # "pid (name) state ppid ...", where the name may hold anything but ends at the last ")"
-            parent = int(stat.rpartition(")")[2].split()[1])
-            children.setdefault(parent, []).append(int(name))
-    return children
+    stats = all_stats()
+    return sum(map(_resident_bytes, tree((root,), stats) - tree(left_out, stats)))
 
 
 def _resident_bytes(pid: int) -> int:
-    pages = _read(f"/proc/{pid}/statm").split()
-    return int(pages[1]) * os.sysconf("SC_PAGE_SIZE") if pages else 0
-
-
-def _read(path: str) -> str:
-    """A file of /proc; "" where the process has ended meanwhile."""
+    """0 where the process has ended meanwhile."""
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
+        with open(f"/proc/{pid}/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (FileNotFoundError, ProcessLookupError):
-        return ""
+        return 0
 
 
 def main() -> None:

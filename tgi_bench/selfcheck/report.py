@@ -1,22 +1,25 @@
-"""What `tgi-bench selfcheck` found, as a table and as JSON.
+"""`tgi-bench selfcheck`: the load client's own error on this machine, against a null server.
 
-JSON: schema `tgi-bench-selfcheck`, version 1. Units stand in the names; an undefined figure is
+Its JSON: schema `tgi-bench-selfcheck`, version 1. Units stand in the names; an undefined figure is
 null. Top level: schema, schema_version, machine, agrees, loads. A key that is added raises no
 version; one that changes or goes does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+import resource
 from dataclasses import dataclass
 
 from tgi_bench.analysis.client_error import Percentiles
-from tgi_bench.cli.console import standard_output
-from tgi_bench.cli.folded_table import print_folded
-from tgi_bench.cli.selfcheck_loads import CheckResult
+from tgi_bench.errors import InputError
+from tgi_bench.load_observation import ClientFloor
 from tgi_bench.plan.load_trial import Fixed, OpenLoop
-from tgi_bench.report.json_text import json_text
+from tgi_bench.record import environment
+from tgi_bench.report.json_text import Json, json_text
 from tgi_bench.report.table import Table
+from tgi_bench.selfcheck import loads
+from tgi_bench.selfcheck.loads import CheckLoad, CheckResult, RunLoad, check
 
 SCHEMA = "tgi-bench-selfcheck"
 SCHEMA_VERSION = 1
@@ -35,8 +38,6 @@ _COLUMNS = (
     "Memory",
 )
 
-Json = str | int | float | bool | None | Sequence["Json"] | Mapping[str, "Json"]
-
 
 @dataclass(frozen=True, slots=True)
 class SelfcheckReport:
@@ -45,6 +46,11 @@ class SelfcheckReport:
     machine: tuple[tuple[str, str], ...]
     results: tuple[CheckResult, ...]
 
+    @property
+    def agrees(self) -> bool:
+        """Whether client and null server tell the same of every load."""
+        return all(result.errors.agrees for result in self.results)
+
 
 def as_json(report: SelfcheckReport) -> str:
     """Every figure."""
@@ -52,7 +58,7 @@ def as_json(report: SelfcheckReport) -> str:
         "schema": SCHEMA,
         "schema_version": SCHEMA_VERSION,
         "machine": dict(report.machine),
-        "agrees": all(result.errors.agrees for result in report.results),
+        "agrees": report.agrees,
         "loads": [_load(result) for result in report.results],
     }
     return json_text(document)
@@ -106,21 +112,21 @@ def _named(found: Percentiles | None) -> Json:
     return None if found is None else dict(zip(("p50", "p90", "p99"), found, strict=True))
 
 
-def print_table(report: SelfcheckReport) -> None:
-    """A row for each load, what the stamps are of, what did not agree, and the machine."""
-    console = standard_output()
-    rows = tuple(_cells(result) for result in report.results)
-    print_folded(console, Table(_COLUMNS, rows, frozenset(range(1, len(_COLUMNS)))), 1)
-    lines = [
+def as_table(report: SelfcheckReport) -> Table:
+    """A row for each load."""
+    rows = tuple(map(_cells, report.results))
+    return Table(_COLUMNS, rows, frozenset(range(1, len(_COLUMNS))))
+
+
+def notes(report: SelfcheckReport) -> list[str]:
+    """What the table's figures and stamps are of, what did not agree, and the machine."""
+    return [
         "errors and lateness: p50 / p90 / p99 in us, against the null server's own log; CPU: of "
         "all client processes, us",
         *_stamp_lines(report),
         *_disagreements(report),
         *(f"{name}: {value}" for name, value in report.machine),
     ]
-    console.print()
-    for line in lines:
-        console.print(line, markup=False, soft_wrap=not console.is_terminal)
 
 
 def _cells(result: CheckResult) -> tuple[str, ...]:
@@ -174,3 +180,81 @@ def _disagreements(report: SelfcheckReport) -> list[str]:
         for r in report.results
         if not r.errors.agrees
     ]
+
+
+FORMS = ("table", "json")
+_LONGEST_S = 3600.0
+_OTHER_FILES = 256
+"""Descriptors that a client needs beside its connections, with room to spare."""
+
+_QUICK_S = 2.0
+_FACTS = ("tgi-bench", "Python", "Kernel", "CPU", "CPU cores", "Memory", "Load average at start")
+
+
+@dataclass(frozen=True, slots=True)
+class SelfcheckOptions:
+    """streams: of the paced loads. seconds: of each load but the held one. form: one of FORMS.
+
+    held: streams of the load that only holds them; 0: it is left out.
+    """
+
+    streams: tuple[int, ...] = (1, 64, 256, 512)
+    seconds: float = 10.0
+    form: str = "table"
+    held: int = 5000
+
+
+def stream_counts(text: str) -> tuple[int, ...]:
+    """Of "1,64,256". Raises InputError."""
+    try:
+        return tuple(int(word) for word in text.split(","))
+    except ValueError:
+        raise InputError(f"--streams {text}: numbers with commas between are needed") from None
+
+
+def measure(options: SelfcheckOptions, run_load: RunLoad) -> SelfcheckReport:
+    """Every load in turn. Raises InputError for options that cannot be used."""
+    _require_usable(options)
+    facts = dict(environment.capture())
+    results = [check(load, run_load) for load in _loads(options)]
+    return SelfcheckReport(
+        machine=tuple((name, facts[name]) for name in _FACTS),
+        results=tuple(results),
+    )
+
+
+def quick_floor(streams: int | None, run_load: RunLoad) -> ClientFloor:
+    """The client's error, measured in about 2 s, for a report.
+
+    streams: at so many paced ones at once; None: of an open loop, with its start lateness.
+    """
+    load = loads.open_loop(_QUICK_S) if streams is None else loads.paced(streams, _QUICK_S)
+    return check(load, run_load).floor
+
+
+def _loads(options: SelfcheckOptions) -> list[CheckLoad]:
+    chosen = [loads.paced(streams, options.seconds) for streams in options.streams]
+    chosen += [loads.open_loop(options.seconds), loads.absorbed(options.seconds)]
+    if options.held:
+        chosen.append(loads.held(options.held))
+    return chosen
+
+
+def _require_usable(options: SelfcheckOptions) -> None:
+    if options.form not in FORMS:
+        raise InputError(f"--format {options.form}: unknown; allowed: {', '.join(FORMS)}")
+    if not math.isfinite(options.seconds) or not 0 < options.seconds <= _LONGEST_S:
+        raise InputError(
+            f"--seconds {options.seconds:g}: above 0 and at most {_LONGEST_S:g} is needed"
+        )
+    if not options.streams or min(options.streams) < 1:
+        raise InputError("--streams: at least one number from 1 is needed")
+    if options.held < 0:
+        raise InputError(f"--held {options.held}: a number from 0 is needed")
+    _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = max(*options.streams, options.held)
+    if files != resource.RLIM_INFINITY and most + _OTHER_FILES > files:
+        raise InputError(
+            f"{most} streams need {most + _OTHER_FILES} open files and this machine allows "
+            f"{files}; raise `ulimit -Hn`, or give fewer with --streams and --held"
+        )

@@ -44,7 +44,7 @@ class Added:
 
 FIGURES = (
     Added(
-        "batch_figures",
+        "batch/columns",
         "OF_A_TRIAL",
         'Column("steps", lambda t: t.runs * 2.5, "Steps taken", units.RATE, "Steps")',
         "tests.report.example.simulated_run",
@@ -58,7 +58,7 @@ FIGURES = (
         7.5,
     ),
     Added(
-        "load_figures",
+        "load/columns",
         "RATES",
         'Column("events_per_s", lambda s: s.events / 4, "Events (1/s)", units.RATE, "Events/s")',
         "tests.report.load_example.load_run",
@@ -72,7 +72,7 @@ FIGURES = (
         774.0,
     ),
     Added(
-        "task_figures",
+        "direct/columns",
         "BESIDE",
         'Column("wait", lambda f: f.runs * 4e6, "Wait", units.MS, "Waited")',
         "tests.analysis.task_samples.whole_run",
@@ -90,8 +90,8 @@ _SHOW = """
 import importlib, io, json, sys
 from rich.console import Console
 from tgi_bench.cli.summary_table import print_summary
-from tgi_bench.report import documents
-from tgi_bench.report.json_document import as_json
+from tgi_bench.kinds import documents
+from tgi_bench.kinds.json_document import as_json
 found = {}
 for name, table in json.loads(sys.argv[1]):
     module, _, function = name.rpartition(".")
@@ -116,7 +116,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Shown:
     ignore = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "tgi_bench", home / "tgi_bench", ignore=ignore)
     for figure in FIGURES:
-        path = home / "tgi_bench" / "report" / f"{figure.file}.py"
+        path = home / "tgi_bench" / "kinds" / f"{figure.file}.py"
         before, head, rest = path.read_text(encoding="utf-8").partition(f"\n{figure.tuple_of}: ")
         declared, begins, columns = rest.partition(" = (\n")
         assert head

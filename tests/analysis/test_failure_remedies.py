@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tgi_bench.analysis.failure_remedies import Failed, remedies
+from tgi_bench.kinds.failure_remedies import Failed, remedies
 from tgi_bench.observation import Outcome, TrialEnd
 
 LAUNCH = Outcome.LAUNCH_FAILED

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from tests.analysis.samples import deployment, facts, plan, record, summary, trial
-from tgi_bench.analysis.identity_checks import identity_checks
 from tgi_bench.analysis.rules import Check, CheckStatus
 from tgi_bench.analysis.run import DeploymentRecord, Origin
-from tgi_bench.analysis.verdict import judge
+from tgi_bench.kinds.identity_rules import identity_checks
+from tgi_bench.kinds.verdict import judge
 from tgi_bench.observation import Identity, ServerFacts, ShardFacts
 from tgi_bench.plan.plan import (
     ANY_MODEL,

@@ -8,10 +8,10 @@ import pytest
 
 from tests.analysis.samples import deployment, facts
 from tests.launch.recorded_server import recorded
-from tgi_bench.analysis.arguments import check_version
-from tgi_bench.analysis.identity_checks import identity_checks
 from tgi_bench.analysis.rules import Check, CheckStatus
 from tgi_bench.analysis.run import DeploymentRecord
+from tgi_bench.kinds.argument_rules import check_version
+from tgi_bench.kinds.identity_rules import identity_checks
 from tgi_bench.launch.contact import contact
 from tgi_bench.launch.facts import ServerSaid
 from tgi_bench.plan.plan import ANY_MODEL, AttachOptions, Engine, LauncherKind

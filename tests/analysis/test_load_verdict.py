@@ -23,10 +23,10 @@ from tgi_bench.analysis.load_run import (
     Steadiness,
 )
 from tgi_bench.analysis.load_summary import summarise_stage
-from tgi_bench.analysis.load_verdict import load_checks
 from tgi_bench.analysis.rules import Check, CheckStatus, Verdict
 from tgi_bench.analysis.run import Origin
-from tgi_bench.analysis.verdict import judge
+from tgi_bench.kinds.load.rules import load_checks
+from tgi_bench.kinds.verdict import judge
 from tgi_bench.load_observation import (
     CacheCounters,
     ClientFacts,

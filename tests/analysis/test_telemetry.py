@@ -16,9 +16,7 @@ from tgi_bench.analysis.telemetry import (
     TelemetrySummary,
     summarise_telemetry,
 )
-from tgi_bench.analysis.telemetry_checks import ALONE, THROTTLED, telemetry_checks
 from tgi_bench.analysis.telemetry_measured import measured_batches
-from tgi_bench.analysis.verdict import judge
 from tgi_bench.device_observation import (
     Device,
     DeviceKind,
@@ -26,6 +24,8 @@ from tgi_bench.device_observation import (
     Telemetry,
     without_devices,
 )
+from tgi_bench.kinds.device_rules import ALONE, THROTTLED, telemetry_checks
+from tgi_bench.kinds.verdict import judge
 
 S, MS, GIB = 10**9, 10**6, 2**30
 GPU, CPU = DeviceKind.GPU, DeviceKind.CPU

@@ -18,12 +18,12 @@ from tests.analysis.samples import (
     summary,
     trial,
 )
-from tgi_bench.analysis.arguments import check_arguments, differences, same
-from tgi_bench.analysis.identity_checks import QUESTIONS
 from tgi_bench.analysis.rules import CheckStatus, Failing, Verdict, failed, passed, unmade
 from tgi_bench.analysis.run import DeploymentRecord, Origin, TrialSummary
 from tgi_bench.analysis.summary import summarise, summarise_published
-from tgi_bench.analysis.verdict import judge
+from tgi_bench.kinds.argument_rules import check_arguments, differences, same
+from tgi_bench.kinds.identity_rules import QUESTIONS
+from tgi_bench.kinds.verdict import judge
 from tgi_bench.observation import Identity, Outcome, Phase, PublishedFigures, RankTiming
 from tgi_bench.plan.plan import ArgumentValue, LauncherArgument
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.launch.recorded_server import TRANSCRIPTS
-from tgi_bench.analysis.arguments import check_version
 from tgi_bench.analysis.rules import CheckStatus
 from tgi_bench.analysis.run import DeploymentRecord
+from tgi_bench.kinds.argument_rules import check_version
 from tgi_bench.observation import Identity, ServerFacts
 from tgi_bench.plan.engines import Engine
 from tgi_bench.plan.launcher_args import built_from, tags_saying

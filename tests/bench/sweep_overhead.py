@@ -18,6 +18,7 @@ from tgi_bench.cli.run_view import load, write_documents
 from tgi_bench.drive.ranks import Ranks
 from tgi_bench.drive.stage_ask import Progress, StageAsk
 from tgi_bench.errors import LaunchError
+from tgi_bench.kinds.documents import documents
 from tgi_bench.observation import ServerFacts, StepObservation, TrialEnd
 from tgi_bench.plan.experiment import to_json
 from tgi_bench.plan.experiment_text import load_plan
@@ -26,7 +27,6 @@ from tgi_bench.plan.plan import BatchTrial, Deployment, Plan
 from tgi_bench.record.environment import capture
 from tgi_bench.record.runs import RunLock, new_run_dir
 from tgi_bench.record.store import RunHeader, RunStore
-from tgi_bench.report.documents import documents
 from tgi_bench.sweep import Sweep
 
 EXPERIMENT = """

@@ -16,8 +16,8 @@ from tgi_bench.analysis.load_run import LoadSummary, SearchAnswer
 from tgi_bench.analysis.rules import Failing, Verdict, failed, passed
 from tgi_bench.analysis.run import Run
 from tgi_bench.cli.sweep_command import _exit_code
+from tgi_bench.kinds.documents import as_csv, as_json, documents, loads_csv, slos_csv
 from tgi_bench.observation import Outcome, TrialEnd
-from tgi_bench.report.documents import as_csv, as_json, documents, loads_csv, slos_csv
 
 VALID = Verdict((passed("every trial ended", "all"),))
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from tests.record import samples
 from tgi_bench.cli.run_view import load
+from tgi_bench.kinds.documents import as_json, documents, loads_csv
 from tgi_bench.observation import Outcome, TrialEnd
 from tgi_bench.plan.load_trial import TraceTimes
 from tgi_bench.record.store import RunStore
-from tgi_bench.report.documents import as_json, documents, loads_csv
 
 ROOT = Path(__file__).parents[2]
 FORMAT_1 = ROOT / "results" / "bloomz-7b1-mt" / "20261121T123246Z-584111"
@@ -63,7 +63,7 @@ def test_a_run_of_format_1_is_reported_as_it_was() -> None:
 def test_a_run_of_batches_does_not_wait_for_numpy() -> None:
     code = (
         "import sys; from pathlib import Path; from tgi_bench.cli.run_view import load; "
-        "from tgi_bench.report.documents import documents; "
+        "from tgi_bench.kinds.documents import documents; "
         f"documents(load(Path({str(FORMAT_1)!r}))); sys.exit('numpy' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False, cwd=ROOT).returncode == 0

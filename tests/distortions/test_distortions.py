@@ -14,8 +14,8 @@ import pytest
 
 from tests.distortions.client import Judged, Scene, groups, judged
 from tests.distortions.rows import CLEAN, DISTORTIONS, Clean, Distortion
-from tgi_bench.analysis.client_checks import client_checks
 from tgi_bench.analysis.rules import Check
+from tgi_bench.kinds.load.client_rules import client_checks
 
 OF_MACHINE = frozenset(
     (*(check.name for check in client_checks((), ())), "other programs left the server its CPU")

@@ -20,6 +20,8 @@ from tgi_bench.analysis.accelerator_of import published_row
 from tgi_bench.analysis.run import Run, TableLayout
 from tgi_bench.errors import InputError, RunFileError, TableError
 from tgi_bench.estimate.tables import accelerator_names, model_names
+from tgi_bench.kinds.documents import documents, rst_page
+from tgi_bench.kinds.json_document import as_json
 from tgi_bench.observation import Outcome
 from tgi_bench.published.command import read, read_table, table_plan
 from tgi_bench.published.page import entries_csv, imported_documents
@@ -27,8 +29,6 @@ from tgi_bench.published.tgi import parse
 from tgi_bench.published.tgi_notes import tgi_notes
 from tgi_bench.published.tgi_run import to_run_parts
 from tgi_bench.published.torchcap import rst_tables
-from tgi_bench.report.documents import documents, rst_page
-from tgi_bench.report.json_document import as_json
 
 Golden = Callable[[str, str], None]
 

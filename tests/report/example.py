@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.analysis.samples import deployment, ended, facts, plan, summary, trial
 from tgi_bench.analysis.run import DeploymentRecord, Origin, Run
 from tgi_bench.analysis.summary import summarise_published
-from tgi_bench.analysis.verdict import judge
+from tgi_bench.kinds.verdict import judge
 from tgi_bench.observation import Outcome
 from tgi_bench.plan.plan import LauncherArgument, Override
 from tgi_bench.published.tgi import parse

@@ -16,15 +16,15 @@ from tgi_bench.analysis.compared import SIMULATED_WITH
 from tgi_bench.analysis.run import Origin, Run
 from tgi_bench.errors import InputError
 from tgi_bench.estimate.calibration import dump, published
+from tgi_bench.kinds.documents import documents, estimates_csv, rst_page
+from tgi_bench.kinds.json_document import as_json
 from tgi_bench.plan.plan import LauncherKind
 from tgi_bench.published.page import imported_documents
 from tgi_bench.published.tgi import parse
 from tgi_bench.published.tgi_notes import tgi_notes
 from tgi_bench.published.tgi_run import to_run_parts
-from tgi_bench.report.documents import documents, estimates_csv, rst_page
 from tgi_bench.report.estimated_measured import compared
 from tgi_bench.report.estimated_section import section, summary_section
-from tgi_bench.report.json_document import as_json
 
 Golden = Callable[[str, str], None]
 

@@ -27,6 +27,9 @@ from tests.report.load_example import (
 from tgi_bench.analysis.load_run import LoadSummary, SearchAnswer, Steadiness
 from tgi_bench.analysis.rules import Verdict, failed
 from tgi_bench.analysis.run import DeploymentRecord, Origin, Run
+from tgi_bench.kinds.documents import as_csv, as_json, documents, loads_csv
+from tgi_bench.kinds.load import prompt_words, tables, words
+from tgi_bench.kinds.load.group import groups
 from tgi_bench.load_observation import RequestOutcome
 from tgi_bench.observation import Outcome, TrialEnd
 from tgi_bench.plan.load_trial import (
@@ -56,11 +59,6 @@ from tgi_bench.plan.load_trial import (
     WorkloadFile,
 )
 from tgi_bench.plan.plan import ANY_MODEL, MODEL_SERVED, AttachOptions, LauncherKind
-from tgi_bench.report import load_tables as tables
-from tgi_bench.report import load_words as words
-from tgi_bench.report import prompt_words
-from tgi_bench.report.documents import as_csv, as_json, documents, loads_csv
-from tgi_bench.report.load_group import groups
 from tgi_bench.report.source import COMMAND
 
 S = 1_000 * MS

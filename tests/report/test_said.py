@@ -9,10 +9,10 @@ import pytest
 
 from tests.report.example import simulated_run
 from tgi_bench.analysis.run import Origin, Run
+from tgi_bench.kinds.documents import as_csv, documents
+from tgi_bench.kinds.json_document import as_json
 from tgi_bench.observation import Identity, Outcome, ShardFacts, TrialEnd
 from tgi_bench.plan.plan import AttachOptions, LauncherKind
-from tgi_bench.report.documents import as_csv, documents
-from tgi_bench.report.json_document import as_json
 from tgi_bench.report.source import EXPERIMENT_FILE, OPTIONS, RESULTS
 
 VLLM = Identity("vllm", "0.32.0", ("org/other", "org/more"), revision="0a1b")

@@ -10,9 +10,9 @@ from collections.abc import Callable
 import pytest
 
 from tests.analysis import task_samples as s
-from tgi_bench.report.documents import documents
-from tgi_bench.report.json_document import as_json
-from tgi_bench.report.task_figures import tasks_csv
+from tgi_bench.kinds.direct.columns import tasks_csv
+from tgi_bench.kinds.documents import documents
+from tgi_bench.kinds.json_document import as_json
 
 Golden = Callable[[str, str], None]
 

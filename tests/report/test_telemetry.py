@@ -13,8 +13,8 @@ from tgi_bench.analysis.run import Origin, Run
 from tgi_bench.analysis.telemetry import DeviceFigures, TelemetrySummary
 from tgi_bench.device_observation import DeviceKind, Gauges
 from tgi_bench.estimate.tables import accelerator_names
-from tgi_bench.report.documents import as_json, documents
-from tgi_bench.report.telemetry_section import HEADERS, devices_section
+from tgi_bench.kinds.devices import HEADERS, devices_section
+from tgi_bench.kinds.documents import as_json, documents
 
 A100 = "NVIDIA A100-SXM4-40GB"
 GIB = 2**30

@@ -17,6 +17,7 @@ from tests.torch_engine.tiny import write_config
 from tgi_bench.cli.run_view import load
 from tgi_bench.drive.stage_ask import Progress, StageAsk
 from tgi_bench.errors import LaunchError
+from tgi_bench.kinds.documents import documents
 from tgi_bench.observation import ServerFacts, StepObservation, TrialEnd
 from tgi_bench.plan.experiment import to_json
 from tgi_bench.plan.experiment_text import load_plan
@@ -24,7 +25,6 @@ from tgi_bench.plan.load_trial import LoadTrial
 from tgi_bench.plan.plan import BatchTrial, Deployment
 from tgi_bench.record.store import RunHeader, RunStore
 from tgi_bench.record.telemetry_watch import TelemetryWatch
-from tgi_bench.report.documents import documents
 from tgi_bench.sweep import Sweep
 
 WATTS = 20

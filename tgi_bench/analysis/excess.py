@@ -19,6 +19,10 @@ from tgi_bench.plan.plan import Deployment, Engine, LauncherKind
 CPU_CORES = "CPU cores"
 """The name in a run's environment of how many cores its client could use: "2 of 8"."""
 
+MOST_CLIENT_SHARE = 0.20
+CLIENT_SHARE = f"client and transport take at most {MOST_CLIENT_SHARE:.0%} of a step"
+"""The check that fails where simulated ranks take the client's cores."""
+
 
 @dataclass(frozen=True, slots=True)
 class Excess:

@@ -13,11 +13,7 @@ from tgi_bench.cli.exit_codes import FAILED
 from tgi_bench.cli.folded_table import print_folded
 from tgi_bench.cli.run_view import load, write_documents
 from tgi_bench.errors import InputError
-from tgi_bench.published.bigcode import bigcode_layout
-from tgi_bench.published.h2ogpt import h2ogpt_layout
-from tgi_bench.published.page import entries_csv, imported_documents
-from tgi_bench.published.torchcap import rst_tables
-from tgi_bench.report.documents import (
+from tgi_bench.kinds.documents import (
     as_csv,
     estimates_csv,
     loads_csv,
@@ -25,7 +21,11 @@ from tgi_bench.report.documents import (
     slos_csv,
     tasks_csv,
 )
-from tgi_bench.report.json_document import as_json
+from tgi_bench.kinds.json_document import as_json
+from tgi_bench.published.bigcode import bigcode_layout
+from tgi_bench.published.h2ogpt import h2ogpt_layout
+from tgi_bench.published.page import entries_csv, imported_documents
+from tgi_bench.published.torchcap import rst_tables
 from tgi_bench.report.markdown_page import page
 from tgi_bench.selfcheck import report as selfcheck_report
 from tgi_bench.selfcheck.loads import RunLoad

@@ -13,11 +13,11 @@ from tgi_bench.analysis.run import DeploymentRecord, Origin, Run, TrialSummary
 from tgi_bench.analysis.summary import summarise, summarise_published
 from tgi_bench.analysis.task_run import DirectRecord, TaskSummary
 from tgi_bench.analysis.task_summary import summarise_task
-from tgi_bench.analysis.task_verdict import judge_tasks
-from tgi_bench.analysis.verdict import judge
 from tgi_bench.cli.telemetry_view import telemetry_of
 from tgi_bench.errors import not_written
 from tgi_bench.inert import all_on_one_line, on_one_line
+from tgi_bench.kinds.direct.rules import judge_tasks
+from tgi_bench.kinds.verdict import judge
 from tgi_bench.load_observation import RequestObservation
 from tgi_bench.observation import TrialEnd
 from tgi_bench.plan.plan import BatchTrial

@@ -6,12 +6,12 @@ from rich.console import Console
 
 from tgi_bench.analysis.run import Run
 from tgi_bench.cli.folded_table import print_folded
-from tgi_bench.report.batch_figures import batches_on_screen
-from tgi_bench.report.load_figures import loads_on_screen
-from tgi_bench.report.load_goals import goals_line, missed_lines
-from tgi_bench.report.load_search import answer
+from tgi_bench.kinds.batch.columns import batches_on_screen
+from tgi_bench.kinds.direct.columns import tasks_on_screen
+from tgi_bench.kinds.load.columns import loads_on_screen
+from tgi_bench.kinds.load.goals import goals_line, missed_lines
+from tgi_bench.kinds.load.search import answer
 from tgi_bench.report.table import Table
-from tgi_bench.report.task_figures import tasks_on_screen
 
 
 def print_summary(console: Console, run: Run) -> None:

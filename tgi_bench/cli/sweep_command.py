@@ -295,7 +295,7 @@ def _reported(run_dir: Path, console: Console, interrupted: bool) -> int:
     """Write the reports and say where they are; returns the exit code."""
     from tgi_bench.cli.run_view import load, write_documents
     from tgi_bench.cli.summary_table import print_summary
-    from tgi_bench.report.documents import documents
+    from tgi_bench.kinds.documents import documents
 
     seen = load(run_dir)
     try:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from tgi_bench.analysis.run import Run
 from tgi_bench.analysis.task_run import DirectRecord, TaskFigures, TaskSummary
 from tgi_bench.errors import InputError
+from tgi_bench.kinds.direct import words as task_words
 from tgi_bench.observation import (
     FigureKind,
     Outcome,
@@ -21,7 +22,6 @@ from tgi_bench.observation import (
     TrialEnd,
 )
 from tgi_bench.plan.task_trial import GenerateTask
-from tgi_bench.report import task_words
 
 QUANTIZE = {"int8": "bitsandbytes", "nf4": "bitsandbytes-nf4", "fp4": "bitsandbytes-fp4"}
 """text-generation-launcher's word for weights that are not of a dtype."""

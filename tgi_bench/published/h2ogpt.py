@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tgi_bench.analysis.run import Run, TableLayout
+from tgi_bench.kinds.direct.words import ON_CPU, task_asked, verdict_lines
 from tgi_bench.observation import (
     FigureKind,
     Outcome,
@@ -36,7 +37,6 @@ from tgi_bench.published.reading import (
     refused,
 )
 from tgi_bench.report.table import Table, markdown
-from tgi_bench.report.task_words import ON_CPU, task_asked, verdict_lines
 from tgi_bench.report.words import UNDEFINED
 
 Entries = Sequence[PublishedEntry]

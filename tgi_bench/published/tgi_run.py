@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from hashlib import sha256
 
-from tgi_bench.analysis.arguments import same
 from tgi_bench.errors import InputError, TableError
+from tgi_bench.kinds.argument_rules import same
 from tgi_bench.observation import Outcome, PublishedFigures, TrialEnd
 from tgi_bench.plan.deployment_id import deployment_id
 from tgi_bench.plan.launcher_args import NEWEST, arguments_of, parse_version

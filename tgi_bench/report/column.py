@@ -1,8 +1,9 @@
 """A figure declared once: its key and its title, its value, and the cells that are made of it.
 
-To add a figure is to add one `Column` to a tuple of its kind: `OF_A_TRIAL` of `batch_figures`,
-`RATES` of `load_figures`, `BESIDE` of `task_figures`. It stands wherever it has a name: in JSON
-and CSV by its key, on pages by its title, on the screen by its title there.
+To add a figure is to add one `Column` to a tuple of its kind: `OF_A_TRIAL` of
+`kinds/batch/columns`, `RATES` of `kinds/load/columns`, `BESIDE` of `kinds/direct/columns`. It
+stands wherever it has a name: in JSON and CSV by its key, on pages by its title, on the screen by
+its title there.
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tgi_bench.analysis.accelerator_of import Environment, NoDevice, device_of
-from tgi_bench.analysis.load_rows import load_rows, time_text
 from tgi_bench.analysis.load_run import LoadDistribution, LoadSummary
 from tgi_bench.analysis.planned import planned_setup
 from tgi_bench.analysis.rules import Check, Rule, Seen, apply
@@ -19,6 +18,7 @@ from tgi_bench.analysis.scaling import has_figures
 from tgi_bench.errors import InputError
 from tgi_bench.estimate.setup import Setup
 from tgi_bench.estimate.step_time import decode_limit_s, mean_decode_limit_s, prefill_limit_s
+from tgi_bench.kinds.load.rows import load_rows, time_text
 from tgi_bench.plan.load_trial import Fixed
 from tgi_bench.plan.plan import LauncherKind
 

@@ -48,13 +48,13 @@ from tgi_bench.analysis.missed import goals
 from tgi_bench.analysis.rules import Verdict
 from tgi_bench.analysis.run import DeploymentRecord, Run
 from tgi_bench.analysis.telemetry import DeviceFigures, TelemetrySummary
+from tgi_bench.kinds.batch.columns import trial_json
+from tgi_bench.kinds.direct.columns import model_json, task_json
+from tgi_bench.kinds.load.columns import floor, load
+from tgi_bench.kinds.load.goals import missed_goal
 from tgi_bench.observation import PublishedEntry, ShardFacts
-from tgi_bench.report.batch_figures import trial_json
 from tgi_bench.report.estimated_documents import estimates_json
 from tgi_bench.report.json_text import Json, json_text
-from tgi_bench.report.load_figures import floor, load
-from tgi_bench.report.load_goals import missed_goal
-from tgi_bench.report.task_figures import model_json, task_json
 from tgi_bench.report.words import known_engine, known_model, known_num_shard, known_version
 
 

@@ -3,9 +3,9 @@ they have against those asked, and when these came."""
 
 from __future__ import annotations
 
-from tgi_bench.analysis.held_answers import HELD, too_early
-from tgi_bench.analysis.load_rows import LoadRow
 from tgi_bench.analysis.rules import Rule, Seen
+from tgi_bench.kinds.load.held_answers import HELD, too_early
+from tgi_bench.kinds.load.rows import LoadRow
 from tgi_bench.load_observation import TokenSource
 
 MOST_EARLY = 0.05

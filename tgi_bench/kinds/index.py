@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from tgi_bench.analysis.load_run import LoadSummary
 from tgi_bench.analysis.run import Origin, Run, TrialSummary
 from tgi_bench.analysis.scaling import BestBatch, ScalingPoint, Setting, best_batches, scaling
+from tgi_bench.kinds.load.goals import goals_line, goals_section
+from tgi_bench.kinds.load.group import PARTIAL, has_figures, missing, partly, without_figures
+from tgi_bench.kinds.load.overview import against_throughput, client_error
+from tgi_bench.kinds.per_shard import file_name
 from tgi_bench.observation import Outcome
 from tgi_bench.report import units
 from tgi_bench.report.column import Column, Grid
 from tgi_bench.report.estimated_section import summary_section
-from tgi_bench.report.load_goals import goals_line, goals_section
-from tgi_bench.report.load_group import PARTIAL, has_figures, missing, partly, without_figures
-from tgi_bench.report.load_index import against_throughput, client_error
-from tgi_bench.report.per_shard import file_name
 from tgi_bench.report.source import COMMAND, EXPERIMENT_FILE, OPTIONS, RESULTS
 from tgi_bench.report.table import Table, markdown
 from tgi_bench.report.verdict import client_unfit, definitions, environment, simulated, verdict

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tgi_bench.analysis.cache_checks import cached_texts, texts_text
-from tgi_bench.analysis.held_back import held_text
-from tgi_bench.analysis.load_rows import waits_text
 from tgi_bench.analysis.load_run import LoadSummary, StageSummary
 from tgi_bench.analysis.rules import Verdict
 from tgi_bench.analysis.run import Run
-from tgi_bench.load_observation import RequestOutcome
-from tgi_bench.plan.load_trial import LEAST_SEARCH_REQUESTS, LoadTrial, Sought
-from tgi_bench.report import load_tables as tables
-from tgi_bench.report import load_words as words
-from tgi_bench.report import prompt_words, units
-from tgi_bench.report.load_group import (
+from tgi_bench.kinds.load import prompt_words, tables, words
+from tgi_bench.kinds.load.cache_rules import cached_texts, texts_text
+from tgi_bench.kinds.load.group import (
     Group,
     GroupRow,
     groups,
@@ -24,7 +18,12 @@ from tgi_bench.report.load_group import (
     partly,
     without_figures,
 )
-from tgi_bench.report.load_search import search
+from tgi_bench.kinds.load.held_back import held_text
+from tgi_bench.kinds.load.rows import waits_text
+from tgi_bench.kinds.load.search import search
+from tgi_bench.load_observation import RequestOutcome
+from tgi_bench.plan.load_trial import LEAST_SEARCH_REQUESTS, LoadTrial, Sought
+from tgi_bench.report import units
 from tgi_bench.report.table import Table, markdown
 from tgi_bench.report.words import deployment_heading, short_reason
 

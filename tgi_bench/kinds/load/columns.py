@@ -16,11 +16,12 @@ from tgi_bench.analysis.missed import all_met, goals_of
 from tgi_bench.analysis.rules import Verdict
 from tgi_bench.analysis.run import Run
 from tgi_bench.analysis.search import met
+from tgi_bench.kinds.load import words
+from tgi_bench.kinds.load.group import PARTIAL, has_figures
 from tgi_bench.load_observation import ClientFloor, LoadStage, StageConditions
 from tgi_bench.observation import Outcome
 from tgi_bench.plan.load_trial import LoadTrial
 from tgi_bench.plan.load_trial_fields import arrivals_fields, arrivals_kind, workload_fields
-from tgi_bench.report import load_words as words
 from tgi_bench.report import units
 from tgi_bench.report.column import (
     DEPLOYMENT,
@@ -35,7 +36,6 @@ from tgi_bench.report.column import (
     of,
 )
 from tgi_bench.report.json_text import Json, ended
-from tgi_bench.report.load_group import PARTIAL, has_figures
 from tgi_bench.report.table import Table
 from tgi_bench.report.units import Value
 from tgi_bench.report.words import UNDEFINED, outcome_words

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tgi_bench.analysis.load_rows import LoadRow
 from tgi_bench.analysis.load_run import StageSummary
 from tgi_bench.analysis.rules import Rule, Seen
+from tgi_bench.kinds.load.rows import LoadRow
 from tgi_bench.load_observation import PromptTexts
 from tgi_bench.plan.load_trial import FileKind, Workload
 

@@ -6,11 +6,7 @@ from collections.abc import Sequence
 
 from tgi_bench.analysis.run import DeploymentRecord, Origin, Run, TrialSummary
 from tgi_bench.analysis.scaling import Setting, has_figures, settings, usable
-from tgi_bench.observation import Outcome
-from tgi_bench.plan.engines import engine_spec
-from tgi_bench.plan.plan import BatchTrial, Engine
-from tgi_bench.report import units
-from tgi_bench.report.batch_figures import (
+from tgi_bench.kinds.batch.columns import (
     BATCH_SIZE,
     WHOLE,
     BatchRow,
@@ -19,12 +15,16 @@ from tgi_bench.report.batch_figures import (
     throughput,
     trial_word,
 )
+from tgi_bench.kinds.devices import telemetry_section
+from tgi_bench.kinds.load.page import load_section
+from tgi_bench.observation import Outcome
+from tgi_bench.plan.engines import engine_spec
+from tgi_bench.plan.plan import BatchTrial, Engine
+from tgi_bench.report import units
 from tgi_bench.report.column import VERDICT, Column, Grid
 from tgi_bench.report.estimated_section import section as estimated
 from tgi_bench.report.launcher import arguments, commands
-from tgi_bench.report.load_section import load_section
 from tgi_bench.report.table import Table, markdown
-from tgi_bench.report.telemetry_section import telemetry_section
 from tgi_bench.report.verdict import against, client_unfit, definitions, simulated, verdict
 from tgi_bench.report.words import (
     NOT_KNOWN,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tgi_bench.analysis.load_metrics import closed_loop, constant_rate
-from tgi_bench.analysis.load_rows import LoadRow, time_text
 from tgi_bench.analysis.load_run import Part
 from tgi_bench.analysis.rules import Rule, Seen
+from tgi_bench.kinds.load.rows import LoadRow, time_text
 
 MOST_SHIFT = 0.10
 MOST_SHIFT_OF_MIDDLE = 0.25

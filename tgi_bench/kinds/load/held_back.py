@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tgi_bench.analysis.load_rows import LoadRow, time_text
 from tgi_bench.analysis.rules import Check, Rule, Seen, apply
+from tgi_bench.kinds.load.rows import LoadRow, time_text
 from tgi_bench.load_observation import SmallWrites
 
 LEAST_HELD_NS = 10_000_000

@@ -5,16 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tgi_bench.analysis.answer_checks import ANSWER_RULES, LENGTH_RULES
-from tgi_bench.analysis.cache_checks import CACHE_RULES
-from tgi_bench.analysis.client_checks import (
-    IDLE_CPU,
-    client_checks,
-    cpu_shares,
-    late_remedy,
-    workers_text,
-)
-from tgi_bench.analysis.host_checks import host_checks
 from tgi_bench.analysis.load_metrics import (
     LEAST_REQUESTS,
     LEAST_SAMPLES,
@@ -22,10 +12,20 @@ from tgi_bench.analysis.load_metrics import (
     figure_of,
     split_metric,
 )
-from tgi_bench.analysis.load_rows import LoadRow, load_rows, time_text, waits_text
 from tgi_bench.analysis.load_run import LoadSummary
 from tgi_bench.analysis.rules import Check, Failing, Rule, Seen, apply, failed, listed, passed
-from tgi_bench.analysis.steady_checks import STEADY
+from tgi_bench.kinds.load.answer_rules import ANSWER_RULES, LENGTH_RULES
+from tgi_bench.kinds.load.cache_rules import CACHE_RULES
+from tgi_bench.kinds.load.client_rules import (
+    IDLE_CPU,
+    client_checks,
+    cpu_shares,
+    late_remedy,
+    workers_text,
+)
+from tgi_bench.kinds.load.host_rules import host_checks
+from tgi_bench.kinds.load.rows import LoadRow, load_rows, time_text, waits_text
+from tgi_bench.kinds.load.steady_rules import STEADY
 from tgi_bench.load_observation import ClientFloor, LoadPart, RequestOutcome
 from tgi_bench.plan.load_trial import SUCCESS, OpenLoop, Process
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from tgi_bench.analysis.missed import Goal, goals
 from tgi_bench.analysis.run import Run
+from tgi_bench.kinds.load import words
+from tgi_bench.kinds.load.columns import STAGE, VALUE, met_word
 from tgi_bench.plan.load_trial import Sought
-from tgi_bench.report import load_words as words
 from tgi_bench.report import units
 from tgi_bench.report.column import PLACE, VERDICT, Column, Grid, TrialRow, fields, of
 from tgi_bench.report.json_text import Json
-from tgi_bench.report.load_figures import STAGE, VALUE, met_word
 from tgi_bench.report.table import markdown
 from tgi_bench.report.words import UNDEFINED, deployment_heading, num_shard
 

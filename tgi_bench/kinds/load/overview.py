@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from tgi_bench.analysis.load_run import Figure, StageSummary
 from tgi_bench.analysis.run import Run
+from tgi_bench.kinds.load import words
+from tgi_bench.kinds.load.columns import StageRow, load_rows
+from tgi_bench.kinds.load.group import PARTIAL, has_figures
+from tgi_bench.kinds.load.search import answer
 from tgi_bench.load_observation import ClientFloor
-from tgi_bench.report import load_words as words
 from tgi_bench.report import units
 from tgi_bench.report.column import VERDICT, Column, Grid, of
-from tgi_bench.report.load_figures import StageRow, load_rows
-from tgi_bench.report.load_group import PARTIAL, has_figures
-from tgi_bench.report.load_search import answer
 from tgi_bench.report.table import markdown
 from tgi_bench.report.units import Value
 from tgi_bench.report.words import UNDEFINED, deployment_heading, num_shard

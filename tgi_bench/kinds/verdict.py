@@ -6,12 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tgi_bench.analysis.accelerator_of import Environment
-from tgi_bench.analysis.arguments import check_arguments, check_version
-from tgi_bench.analysis.failure_remedies import GO_ON, Failed, remedies
-from tgi_bench.analysis.identity_checks import identity_checks
+from tgi_bench.analysis.excess import CLIENT_SHARE, MOST_CLIENT_SHARE
 from tgi_bench.analysis.load_run import LoadSummary
-from tgi_bench.analysis.load_verdict import load_checks
-from tgi_bench.analysis.roofline import check_roofline
 from tgi_bench.analysis.rules import (
     Check,
     Failing,
@@ -28,17 +24,20 @@ from tgi_bench.analysis.rules import (
 from tgi_bench.analysis.run import DeploymentRecord, Origin, StepFigures, TrialSummary
 from tgi_bench.analysis.scaling import usable
 from tgi_bench.analysis.telemetry import TelemetrySummary
-from tgi_bench.analysis.telemetry_checks import telemetry_checks
+from tgi_bench.kinds.argument_rules import check_arguments, check_version
+from tgi_bench.kinds.device_rules import telemetry_checks
+from tgi_bench.kinds.failure_remedies import GO_ON, Failed, remedies
+from tgi_bench.kinds.identity_rules import identity_checks
+from tgi_bench.kinds.load.rules import load_checks
+from tgi_bench.kinds.roofline_rule import check_roofline
 from tgi_bench.load_observation import ClientFloor
 from tgi_bench.observation import Outcome, TrialEnd
 from tgi_bench.plan.plan import BatchTrial, LauncherKind, LoadTrial, Plan
 
 LEAST_RUNS = 3
-MOST_CLIENT_SHARE = 0.20
 MOST_RANK_SPREAD = 0.10
 MOST_SPREAD = 0.25
 MOST_FIRST_RUN_EXCESS = 0.10
-CLIENT_SHARE = f"client and transport take at most {MOST_CLIENT_SHARE:.0%} of a step"
 _UNREACHED = "shards"
 """A word of every reason why batches cannot be sent at all, and of no refusal for room."""
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from statistics import median
 
-from tgi_bench.analysis.load_rows import LoadRow, time_text
 from tgi_bench.analysis.rules import Rule, Seen
+from tgi_bench.kinds.load.rows import LoadRow, time_text
 from tgi_bench.load_observation import ControlPair
 
 LEAST_OF_ALONE = 0.5

@@ -6,10 +6,10 @@ from tgi_bench.analysis.certainty import wilson
 from tgi_bench.analysis.load_metrics import figure_of
 from tgi_bench.analysis.load_run import Figure, LoadSummary, SearchAnswer, StageSummary
 from tgi_bench.analysis.search import keeps_up, met, succeeded
+from tgi_bench.kinds.load import words
+from tgi_bench.kinds.load.group import PARTIAL
 from tgi_bench.plan.load_trial import SUCCESS, Find, LoadTrial, Sought
-from tgi_bench.report import load_words as words
 from tgi_bench.report import units
-from tgi_bench.report.load_group import PARTIAL
 from tgi_bench.report.table import Table, markdown
 from tgi_bench.report.words import UNDEFINED
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import PurePath
 
+from tgi_bench.kinds.load.words import counted, plain, seconds
 from tgi_bench.plan.load_expand import OUTPUT_TOKENS
 from tgi_bench.plan.load_trial import (
     Empirical,
@@ -16,7 +17,6 @@ from tgi_bench.plan.load_trial import (
     Uniform,
     Workload,
 )
-from tgi_bench.report.load_words import counted, plain, seconds
 
 _MOST_VALUES = 8
 """Values of an empirical length that are listed; of more only their range is."""

@@ -6,14 +6,15 @@ from tgi_bench.analysis.run import Run
 from tgi_bench.analysis.task_run import DirectRecord, TaskSummary
 from tgi_bench.analysis.task_summary import TASK_DEFINITIONS
 from tgi_bench.analysis.telemetry import TELEMETRY_DEFINITIONS
+from tgi_bench.kinds.devices import devices_section
+from tgi_bench.kinds.direct import columns as figures
+from tgi_bench.kinds.direct import words as task_words
+from tgi_bench.kinds.direct.columns import RUN, SIZES, SPEED, STEP, DirectRow, task_rows
+from tgi_bench.kinds.index import reproduce
 from tgi_bench.plan.task_trial import GenerateTask, SummarizeTask
-from tgi_bench.report import task_figures as figures
-from tgi_bench.report import task_words, units
+from tgi_bench.report import units
 from tgi_bench.report.column import VERDICT, Column, Grid, of
-from tgi_bench.report.index import reproduce
 from tgi_bench.report.table import Table, markdown
-from tgi_bench.report.task_figures import RUN, SIZES, SPEED, STEP, DirectRow, task_rows
-from tgi_bench.report.telemetry_section import devices_section
 from tgi_bench.report.verdict import environment, verdict
 from tgi_bench.report.words import (
     NOT_FINISHED,

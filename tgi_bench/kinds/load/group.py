@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from tgi_bench.analysis.load_run import LoadSummary, StageSummary
+from tgi_bench.kinds.load.words import load_name, value_asked
 from tgi_bench.load_observation import LoadStage
 from tgi_bench.observation import Outcome
 from tgi_bench.plan.load_trial import Arrivals, ClosedLoop, LoadTrial, OpenLoop
-from tgi_bench.report.load_words import load_name, value_asked
 from tgi_bench.report.words import NOT_FINISHED, UNDEFINED, cell_word, short_reason
 
 PARTIAL = "partial"

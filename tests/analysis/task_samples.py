@@ -171,15 +171,16 @@ def run_of(
             ("GPUs", "NVIDIA L4, 550.54, 23033 MiB; NVIDIA L4, 550.54, 23033 MiB"),
         ),
         deployments=(),
-        trials=(),
         verdict=judge_tasks(tasks, finished),
         finished=finished,
-        tasks=tasks,
-        models=tuple(
-            DirectRecord(m, facts(m.dtype, device, m.devices), "")
-            if loaded
-            else DirectRecord(m, None, "it does not fit")
-            for m in plan.direct_models
+        found=(
+            *tasks,
+            *(
+                DirectRecord(m, facts(m.dtype, device, m.devices), "")
+                if loaded
+                else DirectRecord(m, None, "it does not fit")
+                for m in plan.direct_models
+            ),
         ),
     )
 

@@ -42,7 +42,7 @@ def _run(server: Deployment, factors: tuple[tuple[float, float], ...]) -> Run:
         simulated_run(),
         plan=plan((server,), trials),
         deployments=(DeploymentRecord(server, facts(server), ""),),
-        trials=tuple(summaries),
+        found=tuple(summaries),
     )
 
 

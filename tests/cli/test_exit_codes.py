@@ -14,7 +14,7 @@ from tests.report.example import simulated_run
 from tests.report.load_example import load_run, search
 from tgi_bench.analysis.load_run import LoadSummary, SearchAnswer
 from tgi_bench.analysis.rules import Failing, Verdict, failed, passed
-from tgi_bench.analysis.run import Run
+from tgi_bench.analysis.run import Run, TrialSummary
 from tgi_bench.cli.sweep_command import _exit_code
 from tgi_bench.kinds.documents import as_csv, as_json, documents, loads_csv, slos_csv
 from tgi_bench.observation import Outcome, TrialEnd
@@ -23,12 +23,12 @@ VALID = Verdict((passed("every trial ended", "all"),))
 
 
 def with_loads(*loads: LoadSummary) -> Run:
-    return replace(load_run(), loads=loads, verdict=VALID)
+    return replace(load_run(), verdict=VALID).having(LoadSummary, loads)
 
 
 def fine() -> LoadSummary:
     """Concurrency 64, which met all three SLOs."""
-    return load_run().loads[1]
+    return load_run().of(LoadSummary)[1]
 
 
 def slow() -> LoadSummary:
@@ -49,7 +49,7 @@ def invalid(run: Run) -> Run:
 
 def with_a_timeout(run: Run) -> Run:
     end = TrialEnd(Outcome.TIMEOUT, "60 s")
-    return replace(run, loads=tuple(replace(load, end=end) for load in run.loads))
+    return run.having(LoadSummary, (replace(load, end=end) for load in run.of(LoadSummary)))
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def with_a_timeout(run: Run) -> Run:
         (with_loads(empty_search()), 4),
         (invalid(with_loads(slow())), 3),
         (with_a_timeout(invalid(with_loads(slow()))), 1),
-        (replace(simulated_run(), trials=(), verdict=VALID), 0),
+        (replace(simulated_run(), verdict=VALID).having(TrialSummary, ()), 0),
     ],
 )
 def test_the_worst_of_it_is_said_first(run: Run, code: int) -> None:
@@ -101,7 +101,7 @@ def test_what_was_missed_stands_everywhere() -> None:
 def test_each_trial_has_a_verdict_of_its_own() -> None:
     """Five of eight trials of a server fail a check: all of them are named, and no other."""
     run = simulated_run()
-    bad = [t for t in run.trials if t.trial.batch_size > 1][:5]
+    bad = [t for t in run.of(TrialSummary) if t.trial.batch_size > 1][:5]
     failing = tuple(Failing(t.trial_id, t.trial_id, t.deployment_id, "31.0%") for t in bad)
     check = failed(
         "ranks agree within 10%", "5 of 16 trials: ...", "look for a slower GPU", failing

@@ -8,8 +8,10 @@ import sys
 from pathlib import Path
 
 from tests.record import samples
+from tgi_bench.analysis.load_run import LoadSummary
 from tgi_bench.cli.run_view import load
 from tgi_bench.kinds.documents import as_json, documents, loads_csv
+from tgi_bench.load_observation import ClientFloor
 from tgi_bench.observation import Outcome, TrialEnd
 from tgi_bench.plan.load_trial import TraceTimes
 from tgi_bench.record.store import RunStore
@@ -35,14 +37,14 @@ def _recorded(folder: Path) -> Path:
 
 def test_loads_and_floors_are_read(tmp_path: Path) -> None:
     run = load(_recorded(tmp_path))
-    ended, cut = run.loads
+    ended, cut = run.of(LoadSummary)
     assert ended.end == TrialEnd(Outcome.OK, "")
     (stage,) = ended.stages
     assert stage.ttft is not None
     assert stage.ttft.p50.value == 101_000_000
     assert cut.end is None
     assert cut.stages == ()
-    assert run.floors == (samples.floor(),)
+    assert run.of(ClientFloor) == (samples.floor(),)
     assert "every trial ended" in {c.name for c in run.verdict.checks if not c.passed}
     pages = documents(run)
     assert "| TTFT " in pages["num_shard-2.md"]

@@ -10,7 +10,8 @@ from rich.console import Console
 
 from tests.report.example import simulated_run
 from tests.report.load_example import load_run, mixed_run
-from tgi_bench.analysis.run import Run
+from tgi_bench.analysis.load_run import LoadSummary
+from tgi_bench.analysis.run import Run, TrialSummary
 from tgi_bench.cli.summary_table import print_summary
 
 
@@ -34,25 +35,25 @@ def test_it_says_simulated_and_the_verdict() -> None:
 
 def test_a_trial_that_was_cut_off_has_no_figures() -> None:
     run = simulated_run()
-    first = replace(run.trials[0], end=None)
+    first = replace(run.of(TrialSummary)[0], end=None)
     output = io.StringIO()
-    print_summary(Console(file=output, width=120), replace(run, trials=(first,)))
+    print_summary(Console(file=output, width=120), run.having(TrialSummary, (first,)))
     (row,) = [line for line in output.getvalue().splitlines() if " not finished " in line]
     assert row.split()[-4:] == ["-", "-", "-", "VALID"]
 
 
 def test_a_deployment_s_name_is_no_markup() -> None:
     run = simulated_run()
-    trial = replace(run.trials[0].trial, deployment_id="rope_scaling-[red]")
+    trial = replace(run.of(TrialSummary)[0].trial, deployment_id="rope_scaling-[red]")
     output = io.StringIO()
-    changed = replace(run, trials=(replace(run.trials[0], trial=trial),))
+    changed = run.having(TrialSummary, (replace(run.of(TrialSummary)[0], trial=trial),))
     print_summary(Console(file=output, width=120), changed)
     assert "rope_scaling-[red]" in output.getvalue()
 
 
 def test_a_narrow_terminal_gets_each_name_on_a_line_of_its_own() -> None:
     wide, narrow = shown(120), shown(74).splitlines()
-    names = {t.trial.deployment_id for t in simulated_run().trials}
+    names = {t.trial.deployment_id for t in simulated_run().of(TrialSummary)}
     for name in names:
         assert name in narrow
         assert not any(line.startswith(name) and line != name for line in narrow)
@@ -82,28 +83,28 @@ def test_a_load_without_figures_has_a_row() -> None:
 
 def test_an_itl_that_cannot_be_measured_says_why() -> None:
     run = load_run()
-    load = run.loads[0]
+    load = run.of(LoadSummary)[0]
     stage = replace(load.stages[0], itl=None, unmeasurable={"itl": 3.35})
-    shown_run = replace(run, loads=(replace(load, stages=(stage,)),))
+    shown_run = run.having(LoadSummary, (replace(load, stages=(stage,)),))
     (row,) = [line for line in shown(200, shown_run).splitlines() if "concurrency 1 " in line]
     assert "not measurable: 3.35 tokens an event" in row
 
 
 def test_loads_on_a_narrow_terminal() -> None:
     lines = shown(74, load_run()).splitlines()
-    assert {load.trial.deployment_id for load in load_run().loads} <= set(lines)
+    assert {load.trial.deployment_id for load in load_run().of(LoadSummary)} <= set(lines)
     sentences = ("load-find-max_rate: ", "  failed: ")  # a file keeps them on one line each
     assert max(len(line) for line in lines if not any(s in line for s in sentences)) <= 74
 
 
 def test_a_whole_step_of_a_search_that_was_cut_off_is_finished() -> None:
     run = load_run()
-    (whole,) = [load for load in run.loads if load.trial.find is not None]
+    (whole,) = [load for load in run.of(LoadSummary) if load.trial.find is not None]
     *_, last = whole.stages
     torn = replace(last, stage=replace(last.stage, cut_off="the sweep was interrupted"))
     cut = replace(whole, end=None, found=None, stages=(*whole.stages[:-1], torn))
     output = io.StringIO()
-    print_summary(Console(file=output, width=120), replace(run, loads=(cut,)))
+    print_summary(Console(file=output, width=120), run.having(LoadSummary, (cut,)))
     rows = [line for line in output.getvalue().splitlines() if " rate " in line or "/s " in line]
     assert sum(" ok " in row for row in rows) == len(whole.stages) - 1, rows
     assert sum(" not finished " in row for row in rows) == 1

@@ -21,7 +21,7 @@ import yaml
 from tests.distortions.script import MODEL, Script
 from tests.distortions.server import serving
 from tgi_bench.analysis.load_metrics import figure_of
-from tgi_bench.analysis.load_run import StageSummary
+from tgi_bench.analysis.load_run import LoadSummary, StageSummary
 from tgi_bench.analysis.rules import Check
 from tgi_bench.analysis.run import Run
 from tgi_bench.cli.run_view import load
@@ -76,7 +76,7 @@ class Judged:
 
     @property
     def stage(self) -> StageSummary:
-        (one,) = self.run.loads
+        (one,) = self.run.of(LoadSummary)
         return one.stages[-1]
 
     def value_ms(self, figure: str) -> float | None:

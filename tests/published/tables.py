@@ -33,8 +33,7 @@ def run_of(text: str, name: str) -> Run:
         origin=Origin.IMPORTED,
         environment=(("imported from", name), *table.facts),
         deployments=(),
-        trials=(),
         verdict=judge_entries(table.entries),
         finished=True,
-        entries=table.entries,
+        found=table.entries,
     )

@@ -10,6 +10,7 @@ import pytest
 from tests.published.tables import run_of, text_of
 from tests.report.example import simulated_run
 from tests.report.test_estimated_section import tgi_run
+from tgi_bench.analysis.run import TrialSummary
 from tgi_bench.errors import InputError
 from tgi_bench.published.beside import side_by_side, word_of
 
@@ -28,10 +29,9 @@ def test_a_run_beside_itself_is_nothing_apart() -> None:
 
 def test_words_and_errors() -> None:
     run = simulated_run()
-    slower = replace(
-        run,
-        run_id="other",
-        trials=tuple(
+    slower = replace(run, run_id="other").having(
+        TrialSummary,
+        (
             replace(
                 t,
                 prefill=t.prefill
@@ -39,7 +39,7 @@ def test_words_and_errors() -> None:
                     t.prefill, latency=replace(t.prefill.latency, mean=2 * t.prefill.latency.mean)
                 ),
             )
-            for t in run.trials
+            for t in run.of(TrialSummary)
         ),
     )
     page = side_by_side(slower, run)

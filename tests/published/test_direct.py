@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.analysis import task_samples as s
 from tests.published.tables import run_of, text_of
 from tgi_bench.analysis.run import LAYOUT, Run, TableLayout
+from tgi_bench.analysis.task_run import DirectRecord, TaskSummary
 from tgi_bench.errors import InputError, TableError
 from tgi_bench.observation import PublishedEntry, PublishedMetric
 from tgi_bench.plan.task_trial import Dtype, GenerateTask, TaskDevice
@@ -85,7 +86,7 @@ def test_every_figure_stands_in_a_cell_of_its_own(runs: Runs) -> None:
     entries = [entry for run in runs for entry in generate_entries(run)]
     assert _figures([rates, seconds], 1) == _printed(entries)
     columns = rates.headers[0].cells[1:]
-    assert len(set(columns)) == len(columns) == sum(len(run.models) for run in runs)
+    assert len(set(columns)) == len(columns) == sum(len(run.of(DirectRecord)) for run in runs)
     rows = [entry for run in runs for entry in summary_entries(run)]
     grids = _grids(h2ogpt_layout(runs))
     assert sum(len(grid.rows) for grid in grids) == len(rows)
@@ -115,9 +116,8 @@ def test_a_layout_that_was_imported_once_is_reported_as_it_was(
     entries = tuple(replace(e, entry_id=str(n)) for n, e in enumerate(made(run)))
     imported = replace(
         run_of(text_of("bigcode.md"), "bigcode.md"),
-        entries=entries,
         environment=((LAYOUT, layout.value),),
-    )
+    ).having(PublishedEntry, entries)
     page = imported_documents(imported)["report.md"]
     tables = written([run]).partition("\n- ")[0].partition("\n**Verdict")[0].rstrip()
     assert tables in page
@@ -159,7 +159,7 @@ def test_a_cell_is_oom_where_memory_ran_out_and_blank_where_nothing_was_tried() 
 def test_runs_that_do_not_compare_are_refused() -> None:
     run = s.whole_run()
     with pytest.raises(InputError, match="not of direct mode"):
-        bigcode_layout([replace(run, tasks=())])
+        bigcode_layout([run.having(TaskSummary, ())])
     other = s.model(Dtype.BF16, model="org/other")
     elsewhere = s.run_of([(s.generate(1, other), s.task_runs(), s.OK)])
     with pytest.raises(InputError, match="one model, and these differ"):

@@ -22,7 +22,7 @@ from tgi_bench.errors import InputError, RunFileError, TableError
 from tgi_bench.estimate.tables import accelerator_names, model_names
 from tgi_bench.kinds.documents import documents, rst_page
 from tgi_bench.kinds.json_document import as_json
-from tgi_bench.observation import Outcome
+from tgi_bench.observation import Outcome, PublishedEntry
 from tgi_bench.published.command import read, read_table, table_plan
 from tgi_bench.published.page import entries_csv, imported_documents
 from tgi_bench.published.tgi import parse
@@ -178,21 +178,21 @@ def test_golden_estimates_beside_measurements_in_restructured_text(golden: Golde
         run = run_of(text_of(name), name)
         golden(f"imported_{name.partition('.')[0]}_report.rst", rst_page(run, rst_tables(run)))
     run = run_of(text_of("h2ogpt.md"), "h2ogpt.md")
-    unknown = tuple(replace(entry, accelerator="abacus") for entry in run.entries)
+    unknown = tuple(replace(entry, accelerator="abacus") for entry in run.of(PublishedEntry))
     with pytest.raises(InputError, match="nothing of it can be estimated"):
-        rst_page(replace(run, entries=unknown), rst_tables(run))
+        rst_page(run.having(PublishedEntry, unknown), rst_tables(run))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_other_documents(name: str) -> None:
     run = run_of(text_of(name), name)
     rows = list(csv.DictReader(io.StringIO(entries_csv(run))))
-    assert {row["entry_id"] for row in rows} == {e.entry_id for e in run.entries}
+    assert {row["entry_id"] for row in rows} == {e.entry_id for e in run.of(PublishedEntry)}
     with_figures = [row for row in rows if row["value"]]
-    assert len(with_figures) == sum(len(e.values) for e in run.entries)
+    assert len(with_figures) == sum(len(e.values) for e in run.of(PublishedEntry))
     assert {row["kind"] for row in with_figures} <= {"measured", "estimated"}
     entries = json.loads(as_json(run))["entries"]
-    assert [e["entry_id"] for e in entries] == [e.entry_id for e in run.entries]
+    assert [e["entry_id"] for e in entries] == [e.entry_id for e in run.of(PublishedEntry)]
     assert sum(len(e["values"]) for e in entries) == len(with_figures)
     assert {e["accelerator_row"] for e in entries} <= {
         *("RTX-A5000", "RTX-A6000", "RTX-3090", "RTX-4090", "RTX-6000-Ada", "A100-80GB-SXM"),

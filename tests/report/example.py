@@ -63,7 +63,7 @@ def simulated_run() -> Run:
             ("CPU cores", "2 of 8"),
         ),
         deployments=tuple(records),
-        trials=tuple(summaries),
+        found=tuple(summaries),
         verdict=judge(asked, Origin.SIMULATED, records, summaries, True),
         finished=True,
     )
@@ -84,7 +84,7 @@ def imported_run(text: str, file_name: str) -> Run:
         origin=Origin.IMPORTED,
         environment=((WRITTEN_BY, OTHERS),),
         deployments=records,
-        trials=trials,
+        found=trials,
         verdict=judge(asked, Origin.IMPORTED, records, trials, True),
         finished=True,
     )
@@ -117,7 +117,7 @@ def several_settings() -> Run:
         origin=Origin.MEASURED,
         environment=(),
         deployments=records,
-        trials=summaries,
+        found=summaries,
         verdict=judge(asked, Origin.MEASURED, records, summaries, True),
         finished=True,
     )

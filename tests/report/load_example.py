@@ -305,11 +305,9 @@ def run_of(
         origin=origin,
         environment=(("tgi-bench", "0.1.0"),),
         deployments=tuple(servers),
-        trials=(),
         verdict=Verdict(checks),
         finished=True,
-        loads=tuple(loads),
-        floors=FLOORS,
+        found=(*loads, *FLOORS),
     )
 
 
@@ -328,6 +326,5 @@ def mixed_run() -> Run:
     return replace(
         batches,
         plan=replace(batches.plan, load_trials=(asked,)),
-        loads=(load,),
-        floors=FLOORS[1:],
+        found=(*batches.found, load, *FLOORS[1:]),
     )

@@ -10,7 +10,7 @@ from itertools import pairwise
 import pytest
 
 from tests.report.example import published_run, several_settings, simulated_run
-from tgi_bench.analysis.run import Origin, Run
+from tgi_bench.analysis.run import Origin, Run, TrialSummary
 from tgi_bench.kinds.documents import as_csv, documents
 from tgi_bench.kinds.json_document import as_json
 from tgi_bench.report.table import Table, csv_text, markdown
@@ -75,7 +75,9 @@ def test_what_was_not_checked_stands_apart() -> None:
 
 def test_a_run_that_is_not_finished() -> None:
     run = simulated_run()
-    cut = replace(run, finished=False, trials=tuple(replace(t, end=None) for t in run.trials))
+    cut = replace(run, finished=False).having(
+        TrialSummary, (replace(t, end=None) for t in run.of(TrialSummary))
+    )
     pages = documents(cut)
     assert "the sweep is not finished." in pages["report.md"]
     assert "| not finished |" in pages["num_shard-1.md"]
@@ -86,7 +88,7 @@ def test_a_run_that_is_not_finished() -> None:
     assert "40.40 ms" not in pages["num_shard-1.md"]
     assert "| not finished | 3 of 3 runs recorded |" in pages["report.md"]
     assert {r["outcome"] for r in csv.DictReader(io.StringIO(as_csv(cut)))} == {"not_finished"}
-    empty = documents(replace(cut, trials=()))
+    empty = documents(cut.having(TrialSummary, ()))
     assert "Speed-up" not in empty["report.md"]
     assert json.loads(as_json(cut))["trials"][0]["outcome"] is None
 
@@ -161,7 +163,7 @@ def test_larger_batch_sizes_than_the_best() -> None:
 def test_csv_has_a_row_for_each_trial_and_step() -> None:
     run = simulated_run()
     rows = list(csv.DictReader(io.StringIO(as_csv(run))))
-    assert len(rows) == len(run.trials) * 3
+    assert len(rows) == len(run.of(TrialSummary)) * 3
     assert {r["origin"] for r in rows} == {"simulated"}
     memory = [r for r in rows if r["outcome"] == "out_of_memory"]
     assert [r["mean_ns"] for r in memory] == ["", "", ""]

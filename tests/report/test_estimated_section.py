@@ -13,11 +13,12 @@ import pytest
 from tests.published.tables import APRIL_13, NAMES, run_of, text_of
 from tests.report.example import PUBLISHED, published_run, simulated_run
 from tgi_bench.analysis.compared import SIMULATED_WITH
-from tgi_bench.analysis.run import Origin, Run
+from tgi_bench.analysis.run import Origin, Run, TrialSummary
 from tgi_bench.errors import InputError
 from tgi_bench.estimate.calibration import dump, published
 from tgi_bench.kinds.documents import documents, estimates_csv, rst_page
 from tgi_bench.kinds.json_document import as_json
+from tgi_bench.observation import PublishedEntry
 from tgi_bench.plan.plan import LauncherKind
 from tgi_bench.published.page import imported_documents
 from tgi_bench.published.tgi import parse
@@ -74,7 +75,7 @@ def test_a_row_by_hand() -> None:
 def test_every_figure_of_the_tables_is_estimated_against(name: str) -> None:
     run = run_of(text_of(name), name)
     found = compared(run)
-    with_figures = {e.entry_id for e in run.entries if e.values}
+    with_figures = {e.entry_id for e in run.of(PublishedEntry) if e.values}
     assert {row.measured.source_id for row in found.rows} == with_figures
     assert found.reasons == ()
     assert all(v.estimated_fits == v.fitted for v in found.memory)
@@ -163,7 +164,9 @@ def test_csv_has_two_rows_for_each_calibrated_figure() -> None:
 def test_golden_section_of_the_published_report(golden: Golden) -> None:
     run = tgi_run()
     ids = frozenset(
-        t.trial.trial_id for t in run.trials if t.trial.deployment_id.startswith("num_shard-2")
+        t.trial.trial_id
+        for t in run.of(TrialSummary)
+        if t.trial.deployment_id.startswith("num_shard-2")
     )
     golden("estimated_num_shard-2.md", section(run, ids))
 

@@ -115,7 +115,7 @@ def test_a_closed_and_an_open_loop_say_what_they_are() -> None:
 
 
 def test_loads_that_differ_in_their_value_share_tables() -> None:
-    found = groups(load_run().loads)
+    found = groups(load_run().of(LoadSummary))
     assert [len(g.loads) for g in found] == [3, 1, 1, 1]
     rates = [trial(SERVER, f"r{n}", OpenLoop(n, (), Process.POISSON, 1.0, 0)) for n in (1.0, 2.0)]
     other = replace(rates[0], workload=Workload(Fixed(1), Fixed(1), None, None, None, 0))
@@ -427,7 +427,7 @@ def test_csv_has_a_row_for_each_stage_and_metric() -> None:
     run = load_run()
     rows = list(csv.DictReader(io.StringIO(loads_csv(run))))
     assert len(rows[0]) == len(set(loads_csv(run).partition("\n")[0].split(",")))
-    stages = sum(len(load.stages) for load in run.loads)
+    stages = sum(len(load.stages) for load in run.of(LoadSummary))
     assert len(rows) == stages * len(METRICS) + 1  # one load has no stage
     few = rows[0]
     assert (few["metric"], few["p99_ns"], few["p90_ns"]) == (
@@ -567,7 +567,7 @@ def test_api_in_words() -> None:
 
 
 def test_all_that_ended_ok_are_shown() -> None:
-    assert all(load.end == OK for load in load_run().loads if load.stages)
+    assert all(load.end == OK for load in load_run().of(LoadSummary) if load.stages)
 
 
 @pytest.mark.parametrize(

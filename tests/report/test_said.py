@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.report.example import simulated_run
-from tgi_bench.analysis.run import Origin, Run
+from tgi_bench.analysis.run import Origin, Run, TrialSummary
 from tgi_bench.kinds.documents import as_csv, documents
 from tgi_bench.kinds.json_document import as_json
 from tgi_bench.observation import Identity, Outcome, ShardFacts, TrialEnd
@@ -41,14 +41,16 @@ def _attached(identity: Identity, shards: ShardFacts | None = None) -> Run:
         details=(),
         simulated=False,
     )
-    trials = tuple(t for t in run.trials if t.trial.deployment_id == deployment.deployment_id)
+    trials = tuple(
+        t for t in run.of(TrialSummary) if t.trial.deployment_id == deployment.deployment_id
+    )
     asked = tuple(t.trial for t in trials)
     plan = replace(run.plan, deployments=(deployment,), trials=asked)
     return replace(
         run,
         plan=plan,
         origin=Origin.MEASURED,
-        trials=trials,
+        found=trials,
         deployments=(replace(record, deployment=deployment, facts=facts),),
     )
 
@@ -149,13 +151,13 @@ def test_how_to_make_it_again_repeats_every_option() -> None:
 def test_a_host_that_ran_out_of_memory_is_another_word_than_the_device() -> None:
     run = simulated_run()
     assert "host OOM" not in "".join(documents(run).values())
-    ended = [t.end.outcome if t.end else None for t in run.trials]
+    ended = [t.end.outcome if t.end else None for t in run.of(TrialSummary)]
     index = ended.index(Outcome.OUT_OF_MEMORY)
     host = TrialEnd(Outcome.HOST_OUT_OF_MEMORY, "decode step 1 of batch size 4: killed (signal 9)")
-    trials = list(run.trials)
+    trials = list(run.of(TrialSummary))
     trials[index] = replace(trials[index], end=host)
-    pages = documents(replace(run, trials=tuple(trials)))
+    pages = documents(run.having(TrialSummary, trials))
     assert "| host OOM |" in pages["num_shard-1.md"].replace("  ", "")
     assert "- **host OOM**: the memory limit" in pages["num_shard-1.md"]
     assert "host out of memory" in pages["report.md"]
-    assert "host_out_of_memory" in as_csv(replace(run, trials=tuple(trials)))
+    assert "host_out_of_memory" in as_csv(run.having(TrialSummary, trials))

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.analysis import task_samples as s
+from tgi_bench.analysis.task_run import TaskSummary
 from tgi_bench.kinds.direct.columns import tasks_csv
 from tgi_bench.kinds.documents import documents
 from tgi_bench.kinds.json_document import as_json
@@ -27,9 +28,9 @@ def test_json_and_csv() -> None:
     run = s.whole_run()
     said = json.loads(as_json(run))
     assert [m["model_id"] for m in said["models"]] == ["fp32", "bf16"]
-    assert len(said["tasks"]) == len(run.tasks)
+    assert len(said["tasks"]) == len(run.of(TaskSummary))
     assert said["tasks"][0]["figures"][0]["new_tokens_per_s"] == pytest.approx(9 / 0.062)
     rows = list(csv.DictReader(io.StringIO(tasks_csv(run))))
-    assert len(rows) == sum(len(task.figures) for task in run.tasks)
+    assert len(rows) == sum(len(task.figures) for task in run.of(TaskSummary))
     assert {row["outcome"] for row in rows} == {"ok", "out_of_memory", "skipped"}
     assert rows[1]["run_mean_ns"] == ""

@@ -9,6 +9,7 @@ import pytest
 
 from tests.report.example import simulated_run
 from tests.report.load_example import load_run
+from tgi_bench.analysis.load_run import LoadSummary
 from tgi_bench.analysis.run import Origin, Run
 from tgi_bench.analysis.telemetry import DeviceFigures, TelemetrySummary
 from tgi_bench.device_observation import DeviceKind, Gauges
@@ -133,7 +134,7 @@ def test_without_gauges_nothing_is_said_of_a_server() -> None:
 
 def test_of_loads_and_their_parts() -> None:
     run = load_run()
-    trial_id = run.loads[0].trial.trial_id
+    trial_id = run.of(LoadSummary)[0].trial.trial_id
     part = replace(seen(trial_id, gpus()), part="step 2")
     page = devices_section(replace(run, origin=Origin.MEASURED, telemetry=(part,)), [trial_id])
     assert f"| {trial_id}, step 2 | {A100} " in page

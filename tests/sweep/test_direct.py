@@ -11,6 +11,7 @@ import pytest
 from tests.sweep.processes import Tool, kill, read_until, rest_of
 from tests.torch_engine.needs_torch import needs_torch
 from tests.torch_engine.tiny import write_config
+from tgi_bench.analysis.task_run import DirectRecord, TaskSummary
 from tgi_bench.cli.run_view import load
 from tgi_bench.observation import Outcome
 from tgi_bench.published.direct import generate_entries, summary_entries
@@ -84,8 +85,8 @@ def test_a_sweep_and_both_layouts(tool: Tool) -> None:
     run_dir = run_dir_of(tool)
     run = load(run_dir)
     assert run.finished
-    assert [t.end and t.end.outcome for t in run.tasks] == [Outcome.OK] * 6
-    assert [f.new_tokens for t in run.tasks for f in t.figures] == [6, 24, 24, 6, 24, 24]
+    assert [t.end and t.end.outcome for t in run.of(TaskSummary)] == [Outcome.OK] * 6
+    assert [f.new_tokens for t in run.of(TaskSummary) for f in t.figures] == [6, 24, 24, 6, 24, 24]
     lengths = "every run has the asked output length"
     assert [c.passed for c in run.verdict.checks if c.name == lengths] == [True]
     assert (run_dir / "report.md").read_text().startswith("# direct: ")
@@ -108,7 +109,7 @@ def test_out_of_memory_is_found_survived_and_searched(tool: Tool) -> None:
     ended = tool.sweep(file)
     assert ended.returncode == 3, ended.stdout + ended.stderr
     run = load(run_dir_of(tool, "memory"))
-    one, large, larger, search = run.tasks
+    one, large, larger, search = run.of(TaskSummary)
     outcomes = [t.end and t.end.outcome for t in (one, large, larger, search)]
     skipped = [Outcome.OK, Outcome.OUT_OF_MEMORY, Outcome.SKIPPED, Outcome.OK]
     assert outcomes == skipped, ended.stdout
@@ -162,5 +163,5 @@ def test_what_cannot_be_loaded_is_told_of_each_trial(tool: Tool) -> None:
     assert ended.returncode == 1, ended.stdout
     assert "NOT LOADED" in ended.stdout
     run = load(run_dir_of(tool))
-    assert {t.end and t.end.outcome for t in run.tasks} == {Outcome.LAUNCH_FAILED}
-    assert "no/such/model" in run.models[0].failure
+    assert {t.end and t.end.outcome for t in run.of(TaskSummary)} == {Outcome.LAUNCH_FAILED}
+    assert "no/such/model" in run.of(DirectRecord)[0].failure

@@ -12,6 +12,7 @@ from tests.sweep.loads import requests
 from tests.sweep.processes import Tool
 from tests.torch_engine.needs_torch import needs_torch
 from tests.torch_engine.tiny import write_config
+from tgi_bench.analysis.load_run import LoadSummary
 from tgi_bench.cli.run_view import load
 from tgi_bench.load_observation import RequestOutcome
 from tgi_bench.plan.plan import TransformersOptions
@@ -70,7 +71,7 @@ def test_a_sweep_of_a_real_model(tool: Tool, model: Path, monkeypatch: pytest.Mo
     assert "**Measured**" in report
     log = (run_dir / "launch" / "num_shard-2.log").read_text(encoding="utf-8")
     assert "LlamaForCausalLM" in log
-    for trial in run.loads:
+    for trial in run.of(LoadSummary):
         found = requests(run_dir, trial.trial.trial_id)
         assert {r.outcome for r in found} == {RequestOutcome.OK}
         assert {r.output_tokens for r in found} == {4}

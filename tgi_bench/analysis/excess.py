@@ -36,7 +36,7 @@ def excesses(run: Run) -> tuple[Excess, ...]:
     """Of each trial with figures whose server computed with an estimate that can be made here."""
     servers = {d.deployment.deployment_id: d for d in run.deployments}
     found: list[Excess] = []
-    for summary in usable(run.trials):
+    for summary in usable(run.of(TrialSummary)):
         record = servers[summary.trial.deployment_id]
         if record.facts is None or not record.facts.simulated:
             continue

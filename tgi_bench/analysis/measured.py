@@ -80,7 +80,7 @@ def measured_trials(run: Run, device: str | None = None) -> RunMeasured:
         sources[f"{row}, {found.source}"] = None
     figures = tuple(
         figure
-        for summary in run.trials
+        for summary in run.of(TrialSummary)
         if summary.trial.deployment_id in planned
         for figure in _of_trial(summary, planned[summary.trial.deployment_id])
     )

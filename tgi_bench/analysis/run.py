@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import TypeVar
 
 from tgi_bench.analysis.distribution import Distribution
-from tgi_bench.analysis.load_run import LoadSummary
 from tgi_bench.analysis.rules import Verdict
-from tgi_bench.analysis.task_run import DirectRecord, TaskSummary
 from tgi_bench.analysis.telemetry import TelemetrySummary
-from tgi_bench.load_observation import ClientFloor
-from tgi_bench.observation import PublishedEntry, ServerFacts, TrialEnd
+from tgi_bench.observation import ServerFacts, TrialEnd
 from tgi_bench.plan.plan import BatchTrial, Deployment, Plan
+
+T = TypeVar("T")
 
 CORRECTED = "Corrected: "
 DOUBTFUL = "Doubtful: "
@@ -150,10 +150,9 @@ class Run:
     """Everything that a report is made from.
 
     environment: name and value, in the order to be shown. finished: every trial has an end.
-    floors: the load client's own error as measured beside this run; () without loads.
-    entries: of an imported table that is not of TGI's steps, which then has no trials; else ().
+    found: what was found of each kind, asked for by its type: the summaries of trials, and what
+    stands beside them, as the load client's own error does beside loads.
     telemetry: of each trial or stage around which something was sampled.
-    tasks, models: of direct mode, which has nothing else; else ().
     """
 
     run_id: str
@@ -161,15 +160,19 @@ class Run:
     origin: Origin
     environment: tuple[tuple[str, str], ...]
     deployments: tuple[DeploymentRecord, ...]
-    trials: tuple[TrialSummary, ...]
     verdict: Verdict
     finished: bool
-    loads: tuple[LoadSummary, ...] = ()
-    floors: tuple[ClientFloor, ...] = ()
-    entries: tuple[PublishedEntry, ...] = ()
+    found: tuple[object, ...] = ()
     telemetry: tuple[TelemetrySummary, ...] = ()
-    tasks: tuple[TaskSummary, ...] = ()
-    models: tuple[DirectRecord, ...] = ()
+
+    def of(self, kind: type[T]) -> tuple[T, ...]:
+        """What was found of that kind, in the run's order; () where it has none."""
+        return tuple(one for one in self.found if isinstance(one, kind))
+
+    def having(self, kind: type[T], values: Iterable[T]) -> Run:
+        """The same run with these of that kind in place of its own."""
+        others = (one for one in self.found if not isinstance(one, kind))
+        return replace(self, found=(*others, *values))
 
     def record(self, deployment_id: str) -> DeploymentRecord:
         """The deployment of that id; KeyError where the run has none."""

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tgi_bench.analysis.run import Run
+from tgi_bench.analysis.load_run import LoadSummary
+from tgi_bench.analysis.run import Run, TrialSummary
+from tgi_bench.analysis.task_run import TaskSummary
 from tgi_bench.cli.console import standard_output
 from tgi_bench.cli.echo import echo
 from tgi_bench.cli.exit_codes import FAILED
@@ -22,6 +24,7 @@ from tgi_bench.kinds.documents import (
     tasks_csv,
 )
 from tgi_bench.kinds.json_document import as_json
+from tgi_bench.observation import PublishedEntry
 from tgi_bench.published.bigcode import bigcode_layout
 from tgi_bench.published.h2ogpt import h2ogpt_layout
 from tgi_bench.published.page import entries_csv, imported_documents
@@ -124,13 +127,13 @@ def _tables(run: Run) -> dict[str, str]:
 
     An empty table only where there is no other.
     """
-    if run.tasks:
+    if run.of(TaskSummary):
         return {"tasks.csv": tasks_csv(run)}
     text = estimates_csv(run)
     estimates = {_ESTIMATES: text} if text else {}
-    if run.entries:
+    if run.of(PublishedEntry):
         return {"entries.csv": entries_csv(run)} | estimates
-    loads = {"loads.csv": loads_csv(run)} if run.loads else {}
-    batches = {"run.csv": as_csv(run)} if run.trials or not loads else {}
+    loads = {"loads.csv": loads_csv(run)} if run.of(LoadSummary) else {}
+    batches = {"run.csv": as_csv(run)} if run.of(TrialSummary) or not loads else {}
     asked = slos_csv(run)
     return batches | loads | ({_SLOS: asked} if asked else {}) | estimates

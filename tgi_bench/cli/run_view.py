@@ -89,15 +89,10 @@ def load(path: Path) -> Run:
         origin=origin,
         environment=header.environment,
         deployments=deployments,
-        trials=trials,
         verdict=verdict,
         finished=finished,
-        loads=loads,
-        floors=floors,
-        entries=entries,
+        found=(*trials, *loads, *floors, *entries, *tasks, *models),
         telemetry=telemetry,
-        tasks=tasks,
-        models=models,
     )
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from tgi_bench.analysis.run import Run
+from tgi_bench.analysis.load_run import LoadSummary
+from tgi_bench.analysis.run import Run, TrialSummary
+from tgi_bench.analysis.task_run import TaskSummary
 from tgi_bench.cli.folded_table import print_folded
 from tgi_bench.kinds.batch.columns import batches_on_screen
 from tgi_bench.kinds.direct.columns import tasks_on_screen
@@ -17,13 +19,13 @@ from tgi_bench.report.table import Table
 def print_summary(console: Console, run: Run) -> None:
     """A row for each trial and each stage of a load, then the verdict with what failed, and what
     was missed."""
-    if run.tasks:
+    if run.of(TaskSummary):
         _print(console, tasks_on_screen(run), 3)
-    elif run.trials or not run.loads:
+    elif run.of(TrialSummary) or not run.of(LoadSummary):
         _print(console, batches_on_screen(run), 3)
-    if run.loads:
+    if run.of(LoadSummary):
         _print(console, loads_on_screen(run), 2)
-    for load in run.loads:
+    for load in run.of(LoadSummary):
         if load.trial.find is not None:
             console.print()
             said = answer(load, load.trial.find).replace("**", "")
@@ -49,9 +51,9 @@ def print_summary(console: Console, run: Run) -> None:
 
 def _means(run: Run) -> str:
     """Which of the latencies above are means: those of batches."""
-    if not run.loads:
+    if not run.of(LoadSummary):
         return "means, "
-    return "batches: means; " if run.trials else ""
+    return "batches: means; " if run.of(TrialSummary) else ""
 
 
 def _print(console: Console, table: Table, keys: int) -> None:

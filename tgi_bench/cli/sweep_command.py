@@ -9,6 +9,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tgi_bench.analysis.load_run import LoadSummary
+from tgi_bench.analysis.run import TrialSummary
+from tgi_bench.analysis.task_run import TaskSummary
 from tgi_bench.cli.echo import echo
 from tgi_bench.cli.exit_codes import FAILED, INTERRUPTED, INVALID, MISSED
 from tgi_bench.cli.experiment_file import ExperimentRequest, idle_skip_notes
@@ -360,10 +363,10 @@ def _exit_code(run: Run) -> int:
     """The worst of it first: what failed, what is not to be believed, what was missed."""
     from tgi_bench.analysis.missed import all_met, goals
 
-    ends = [*(t.end for t in run.trials), *(t.end for t in run.loads)]
-    ends += [t.end for t in run.tasks]
+    ends = [*(t.end for t in run.of(TrialSummary)), *(t.end for t in run.of(LoadSummary))]
+    ends += [t.end for t in run.of(TaskSummary)]
     if any(end is not None and end.outcome not in _FINE for end in ends):
         return FAILED
     if not run.verdict.valid:
         return INVALID
-    return MISSED if all_met(goals(run.loads)) is False else 0
+    return MISSED if all_met(goals(run.of(LoadSummary))) is False else 0

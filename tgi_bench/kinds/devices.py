@@ -6,8 +6,9 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from tgi_bench.analysis.accelerator_of import row_of
+from tgi_bench.analysis.load_run import LoadSummary
 from tgi_bench.analysis.planned import planned_setup
-from tgi_bench.analysis.run import Origin, Run
+from tgi_bench.analysis.run import Origin, Run, TrialSummary
 from tgi_bench.analysis.telemetry import DeviceFigures, TelemetrySummary
 from tgi_bench.device_observation import DeviceKind, Gauges
 from tgi_bench.errors import InputError
@@ -49,8 +50,12 @@ class Expected:
 
 def telemetry_section(run: Run, deployment_ids: Collection[str]) -> str:
     """Devices and server around these deployments' trials; empty where nobody asked them."""
-    trials = {t.trial.trial_id for t in run.trials if t.trial.deployment_id in deployment_ids}
-    trials |= {t.trial.trial_id for t in run.loads if t.trial.deployment_id in deployment_ids}
+    trials = {
+        t.trial.trial_id for t in run.of(TrialSummary) if t.trial.deployment_id in deployment_ids
+    }
+    trials |= {
+        t.trial.trial_id for t in run.of(LoadSummary) if t.trial.deployment_id in deployment_ids
+    }
     return devices_section(run, trials)
 
 
@@ -109,7 +114,7 @@ def gib(value: float | None) -> str:
 
 def _expected(run: Run, trial_id: str, devices: DeviceFigures) -> Expected | None:
     """None of a processor, of what is no batch, and of devices that are not the accelerator."""
-    trial = next((t.trial for t in run.trials if t.trial.trial_id == trial_id), None)
+    trial = next((t.trial for t in run.of(TrialSummary) if t.trial.trial_id == trial_id), None)
     if trial is None or devices.kind is not DeviceKind.GPU:
         return None
     deployment = run.plan.deployment(trial.deployment_id)
@@ -219,7 +224,7 @@ def _sampler(sampled: Sequence[TelemetrySummary]) -> Iterator[str]:
 def _estimate(run: Run, sampled: Sequence[TelemetrySummary]) -> Iterator[str]:
     """Which accelerator the estimate is of, or that it is not the one that was found."""
     gpus = dict.fromkeys(d.names for s in sampled for d in s.devices if d.kind is DeviceKind.GPU)
-    ids = {t.trial.trial_id: t.trial.deployment_id for t in run.trials}
+    ids = {t.trial.trial_id: t.trial.deployment_id for t in run.of(TrialSummary)}
     used = {ids[s.trial_id] for s in sampled if s.trial_id in ids}
     deployments = [run.plan.deployment(i) for i in sorted(used)]
     every = [name for names in gpus for name in names]

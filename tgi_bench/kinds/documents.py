@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tgi_bench.analysis.run import CORRECTED, DOUBTFUL, Run
+from tgi_bench.analysis.task_run import TaskSummary
 from tgi_bench.errors import InputError
 from tgi_bench.kinds.batch.columns import as_csv
 from tgi_bench.kinds.direct.columns import tasks_csv
@@ -68,7 +69,7 @@ __all__ = [
 
 def documents(run: Run) -> dict[str, str]:
     """File name -> text: report.md, and one num_shard-N.md for each tensor-parallel degree."""
-    if run.tasks:
+    if run.of(TaskSummary):
         pages = {"report.md": task_page(run)}
     else:
         shards = {file_name(n): per_shard(run, n) for n in shard_counts(run)}

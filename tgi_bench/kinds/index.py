@@ -82,7 +82,7 @@ def _links(run: Run) -> str:
 
 
 def _best(run: Run) -> str:
-    best = best_batches(run.plan, run.trials)
+    best = best_batches(run.plan, run.of(TrialSummary))
     if not best:
         return ""
     columns: tuple[Column[BestBatch], ...] = (
@@ -125,7 +125,7 @@ def _above(best: BestBatch) -> str:
 def _scaling(run: Run) -> str:
     """One table for each setting; the smallest num_shard's cell holds the latency itself."""
     by_setting: dict[Setting, list[ScalingPoint]] = {}
-    for point in scaling(run.plan, run.trials):
+    for point in scaling(run.plan, run.of(TrialSummary)):
         by_setting.setdefault(point.setting, []).append(point)
     if not by_setting:
         return ""
@@ -168,12 +168,14 @@ def _without_figures(run: Run) -> str:
     """Every trial that did not end OK, with its reason."""
     rows = tuple(
         (t.trial.trial_id, *_end(t))
-        for t in run.trials
+        for t in run.of(TrialSummary)
         if t.end is None or t.end.outcome is not Outcome.OK
-    ) + tuple((load.trial.trial_id, *_load_end(load)) for load in without_figures(run.loads))
+    ) + tuple(
+        (load.trial.trial_id, *_load_end(load)) for load in without_figures(run.of(LoadSummary))
+    )
     partial = tuple(
         (load.trial.trial_id, *partly(load))
-        for load in run.loads
+        for load in run.of(LoadSummary)
         if load.partial and has_figures(load)
     )
     if not rows and not partial:

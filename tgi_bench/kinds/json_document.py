@@ -44,14 +44,17 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from tgi_bench.analysis.accelerator_of import published_row
+from tgi_bench.analysis.load_run import LoadSummary
 from tgi_bench.analysis.missed import goals
 from tgi_bench.analysis.rules import Verdict
-from tgi_bench.analysis.run import DeploymentRecord, Run
+from tgi_bench.analysis.run import DeploymentRecord, Run, TrialSummary
+from tgi_bench.analysis.task_run import DirectRecord, TaskSummary
 from tgi_bench.analysis.telemetry import DeviceFigures, TelemetrySummary
 from tgi_bench.kinds.batch.columns import trial_json
 from tgi_bench.kinds.direct.columns import model_json, task_json
 from tgi_bench.kinds.load.columns import floor, load
 from tgi_bench.kinds.load.goals import missed_goal
+from tgi_bench.load_observation import ClientFloor
 from tgi_bench.observation import PublishedEntry, ShardFacts
 from tgi_bench.report.estimated_documents import estimates_json
 from tgi_bench.report.json_text import Json, json_text
@@ -108,17 +111,18 @@ def as_json(run: Run) -> str:
         "environment": dict(run.environment),
         "verdict": _verdict(run.verdict),
         "deployments": [_deployment(d) for d in run.deployments],
-        "missed": [missed_goal(goal) for goal in goals(run.loads) if goal.met is False],
+        "missed": [missed_goal(goal) for goal in goals(run.of(LoadSummary)) if goal.met is False],
         "trials": [
-            trial_json(t, run.verdict.word_of(t.trial_id, t.deployment_id)) for t in run.trials
+            trial_json(t, run.verdict.word_of(t.trial_id, t.deployment_id))
+            for t in run.of(TrialSummary)
         ],
-        "loads": [load(run.verdict, summary) for summary in run.loads],
-        "floors": [floor(measured) for measured in run.floors],
-        "entries": [_entry(entry) for entry in run.entries],
-        "models": [model_json(record) for record in run.models],
+        "loads": [load(run.verdict, summary) for summary in run.of(LoadSummary)],
+        "floors": [floor(measured) for measured in run.of(ClientFloor)],
+        "entries": [_entry(entry) for entry in run.of(PublishedEntry)],
+        "models": [model_json(record) for record in run.of(DirectRecord)],
         "tasks": [
             task_json(summary, run.verdict.word_of(summary.trial.trial_id, None))
-            for summary in run.tasks
+            for summary in run.of(TaskSummary)
         ],
         "telemetry": [telemetry_json(summary) for summary in run.telemetry],
         **estimates_json(run),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tgi_bench.analysis.load_run import LoadSummary
 from tgi_bench.analysis.run import DeploymentRecord, Origin, Run, TrialSummary
 from tgi_bench.analysis.scaling import Setting, has_figures, settings, usable
 from tgi_bench.kinds.batch.columns import (
@@ -53,8 +54,8 @@ def per_shard(run: Run, num_shard: int) -> str:
     """The report of all deployments of that num_shard."""
     records = [d for d in run.deployments if d.num_shard == num_shard]
     ids = {d.deployment.deployment_id for d in records}
-    trials = [t for t in run.trials if t.trial.deployment_id in ids]
-    loads = [load for load in run.loads if load.trial.deployment_id in ids]
+    trials = [t for t in run.of(TrialSummary) if t.trial.deployment_id in ids]
+    loads = [load for load in run.of(LoadSummary) if load.trial.deployment_id in ids]
     where = devices(run, num_shard, unknown="a running server")
     # A page of loads only has no batches to speak of; one of neither says so by empty tables.
     batches = bool(trials) or not loads

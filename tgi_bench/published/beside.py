@@ -13,7 +13,7 @@ from tgi_bench.analysis.run import Origin, Run, StepFigures, TrialSummary
 from tgi_bench.analysis.scaling import has_figures
 from tgi_bench.errors import InputError
 from tgi_bench.estimate.calibration import provenance
-from tgi_bench.observation import Outcome
+from tgi_bench.observation import Outcome, PublishedEntry
 from tgi_bench.report.estimated_measured import compared
 from tgi_bench.report.table import Table, markdown
 from tgi_bench.report.torchcap_layout import relative_error
@@ -65,8 +65,8 @@ def word_of(run: Run) -> str:
 
 def side_by_side(run: Run, other: Run) -> str:
     """Errors are (run - other) / other. InputError where the two have no batch in common."""
-    if run.entries or other.entries:
-        which = run if run.entries else other
+    if run.of(PublishedEntry) or other.of(PublishedEntry):
+        which = run if run.of(PublishedEntry) else other
         raise InputError(
             f"run {which.run_id}: is a table of other figures than prefill and decode steps, with "
             "which nothing can be laid side by side"
@@ -103,7 +103,7 @@ def side_by_side(run: Run, other: Run) -> str:
 
 def _by_cell(run: Run) -> dict[_Cell, TrialSummary]:
     found: dict[_Cell, TrialSummary] = {}
-    for summary in run.trials:
+    for summary in run.of(TrialSummary):
         deployment, trial = run.plan.deployment(summary.trial.deployment_id), summary.trial
         cell = _Cell(
             deployment.num_shard,

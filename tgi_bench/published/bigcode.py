@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from tgi_bench.analysis.run import Run, TableLayout
+from tgi_bench.analysis.task_run import TaskSummary
 from tgi_bench.kinds.direct.words import task_asked, verdict_lines
 from tgi_bench.observation import (
     FigureKind,
@@ -203,7 +204,7 @@ def bigcode_layout(runs: Sequence[Run]) -> str:
         [
             task_asked(task.trial)
             for run in runs
-            for task in run.tasks
+            for task in run.of(TaskSummary)
             if isinstance(task.trial.task, GenerateTask)
         ],
         "bigcode",

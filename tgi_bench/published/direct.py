@@ -34,7 +34,7 @@ _OUT_OF_MEMORY = (Outcome.OUT_OF_MEMORY, Outcome.SKIPPED)
 def require_direct(runs: Sequence[Run]) -> None:
     """Raise InputError where a run is not of direct mode: it has no figures of these tables."""
     for run in runs:
-        if not run.tasks:
+        if not run.of(TaskSummary):
             raise InputError(
                 f"run {run.run_id} is not of direct mode: --layout needs runs of experiments with "
                 "`backend: transformers`"
@@ -56,10 +56,10 @@ def one_of(what: str, values: Sequence[str], layout: str) -> str:
 
 def generate_entries(run: Run) -> tuple[PublishedEntry, ...]:
     """One entry for each model and batch size of generate, as bigcode's tables have them."""
-    records = {record.model.model_id: record for record in run.models}
+    records = {record.model.model_id: record for record in run.of(DirectRecord)}
     return tuple(
         _generate_entry(run, records[task.trial.model.model_id], (task.trial.task, figures))
-        for task in run.tasks
+        for task in run.of(TaskSummary)
         if isinstance(task.trial.task, GenerateTask)
         for figures in _once(run, task)
     )
@@ -71,7 +71,7 @@ def _once(run: Run, task: TaskSummary) -> tuple[TaskFigures, ...]:
         return task.figures
     own = {
         other.trial.batch_size
-        for other in run.tasks
+        for other in run.of(TaskSummary)
         if other.trial.model == task.trial.model and isinstance(other.trial.task, GenerateTask)
     }
     return tuple(f for f in task.figures if f.batch_size not in own)
@@ -94,7 +94,9 @@ def _generate_entry(
         batch_size=figures.batch_size,
         prompt_tokens=task.prompt_tokens,
         new_tokens=task.new_tokens,
-        runs=min(t.trial.runs for t in run.tasks if isinstance(t.trial.task, GenerateTask)),
+        runs=min(
+            t.trial.runs for t in run.of(TaskSummary) if isinstance(t.trial.task, GenerateTask)
+        ),
         end=end_of(figures),
     )
 
@@ -117,7 +119,7 @@ def _entry(run: Run, record: DirectRecord, values: tuple[PublishedValue, ...]) -
         batch_size=1,
         prompt_tokens=None,
         new_tokens=None,
-        runs=min(task.trial.runs for task in run.tasks),
+        runs=min(task.trial.runs for task in run.of(TaskSummary)),
         end=TrialEnd(Outcome.OK, "") if values else None,
         values=values,
     )
@@ -125,11 +127,11 @@ def _entry(run: Run, record: DirectRecord, values: tuple[PublishedValue, ...]) -
 
 def summary_entries(run: Run) -> tuple[PublishedEntry, ...]:
     """One entry for each model: its summary and its generate call of batch size 1."""
-    return tuple(_summary_entry(run, record) for record in run.models)
+    return tuple(_summary_entry(run, record) for record in run.of(DirectRecord))
 
 
 def _summary_entry(run: Run, record: DirectRecord) -> PublishedEntry:
-    tasks = [task for task in run.tasks if task.trial.model == record.model]
+    tasks = [task for task in run.of(TaskSummary) if task.trial.model == record.model]
     call = next((f for t in tasks for f in _generates(t) if f.batch_size == 1), None)
     summary = next((t.figures[0] for t in tasks if _is_summary(t) and t.figures), None)
     ends = [end_of(figures) for figures in (summary, call) if figures is not None]

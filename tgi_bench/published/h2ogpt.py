@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tgi_bench.analysis.run import Run, TableLayout
+from tgi_bench.analysis.task_run import TaskSummary
 from tgi_bench.kinds.direct.words import ON_CPU, task_asked, verdict_lines
 from tgi_bench.observation import (
     FigureKind,
@@ -175,7 +176,7 @@ def _found(entries: Entries) -> dict[str, str]:
 def h2ogpt_layout(runs: Sequence[Run]) -> str:
     """The tables of several runs. Raises InputError where their work differs."""
     require_direct(runs)
-    trials = [task.trial for run in runs for task in run.tasks]
+    trials = [task.trial for run in runs for task in run.of(TaskSummary)]
     work = []
     if summaries := [t for t in trials if not isinstance(t.task, GenerateTask)]:
         asked = one_of("`summarize`", [task_asked(t) for t in summaries], "h2ogpt")

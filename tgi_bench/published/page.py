@@ -106,7 +106,7 @@ _TABLES: dict[TableLayout, Callable[[Sequence[PublishedEntry]], str]] = {
 
 def imported_documents(run: Run) -> dict[str, str]:
     """File name -> text, of any imported run. Raises as `table_page`."""
-    return {"report.md": page(table_page(run))} if run.entries else documents(run)
+    return {"report.md": page(table_page(run))} if run.of(PublishedEntry) else documents(run)
 
 
 def table_page(run: Run) -> str:
@@ -118,15 +118,15 @@ def table_page(run: Run) -> str:
         f"# {run.plan.experiment}: {run.plan.model}\n",
         f"{origin_line(run)}\n",
         f"Run {run.run_id}. Verdict: **{run.verdict.word}**.\n",
-        _TABLES[layout](run.entries),
+        _TABLES[layout](run.of(PublishedEntry)),
         estimated(run),
-        _workloads(run.entries),
-        _corrections(run.entries),
-        _doubts(run.entries),
+        _workloads(run.of(PublishedEntry)),
+        _corrections(run.of(PublishedEntry)),
+        _doubts(run.of(PublishedEntry)),
         verdict(run),
         reproduce(run),
         environment(run),
-        _definitions(run.entries),
+        _definitions(run.of(PublishedEntry)),
     )
     return "\n".join(section for section in sections if section)
 
@@ -135,7 +135,7 @@ def entries_csv(run: Run) -> str:
     """One row per entry and figure; an entry without figures has one row without them."""
     rows = tuple(
         (*_shared(run, entry), *figure, "; ".join(entry.doubts))
-        for entry in run.entries
+        for entry in run.of(PublishedEntry)
         for figure in ([_figure(v) for v in entry.values] or [("", "", "", "", "")])
     )
     return csv_text(Table(ENTRY_CSV_HEADERS, rows))

@@ -245,9 +245,13 @@ def tables(entries: Entries) -> str:
 
 def rst_tables(run: Run) -> tuple[str, ...]:
     """The same in reStructuredText; () of a run that is not of this layout."""
-    if not run.entries or layout_of(run.environment) is not TableLayout.TORCHCAP:
+    if not run.of(PublishedEntry) or layout_of(run.environment) is not TableLayout.TORCHCAP:
         return ()
-    return (_input_size(run.entries), comparison_rst(comparisons(run.entries)), _WHO_ESTIMATED)
+    return (
+        _input_size(run.of(PublishedEntry)),
+        comparison_rst(comparisons(run.of(PublishedEntry))),
+        _WHO_ESTIMATED,
+    )
 
 
 def _input_size(entries: Entries) -> str:

@@ -44,7 +44,7 @@ like 2 (inferred). Each is estimated in both readings."""
 
 def measured(run: Run, device: str | None = None) -> RunMeasured:
     """device: the accelerator's row where the caller knows it; of trials only."""
-    return _of_entries(run) if run.entries else measured_trials(run, device)
+    return _of_entries(run) if run.of(PublishedEntry) else measured_trials(run, device)
 
 
 def compared(run: Run, ids: frozenset[str] | None = None) -> Comparisons:
@@ -56,7 +56,7 @@ def _of_entries(run: Run) -> RunMeasured:
     layout = layout_of(run.environment)
     figures: list[MeasuredFigure] = []
     reasons: dict[str, None] = {}
-    for entry in run.entries if layout is not None else ():
+    for entry in run.of(PublishedEntry) if layout is not None else ():
         row = published_row(entry.accelerator)
         if layout is None or row is None:
             reasons[f"{entry.accelerator}: not in the table of accelerators"] = None

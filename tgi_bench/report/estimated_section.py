@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from statistics import mean, median
 
 from tgi_bench.analysis.compared import Compared, Comparisons, EstimateSaid
-from tgi_bench.analysis.run import Run
+from tgi_bench.analysis.run import Run, TrialSummary
 from tgi_bench.estimate.calibration import none_published, provenance
 from tgi_bench.report.estimated_answer import milliseconds, percent
 from tgi_bench.report.estimated_measured import compared
@@ -330,7 +330,9 @@ def _mean_error(group: Sequence[Compared], choice: _Choice) -> str:
 
 def _none_of_own_device(run: Run, found: Comparisons) -> str:
     """Why batches of the engine `transformers` have no estimate; empty of other runs."""
-    if not run.trials or all(d.deployment.planned_accelerator is not None for d in run.deployments):
+    if not run.of(TrialSummary) or all(
+        d.deployment.planned_accelerator is not None for d in run.deployments
+    ):
         return ""
     why = "".join(f"Not estimated: {reason}.\n" for reason in found.reasons)
     return f"# {title(found)}\n\n{why}" if why else ""

@@ -14,7 +14,7 @@ from tgi_bench.analysis.metrics import (
     PUBLISHED_DIFFERENCES,
 )
 from tgi_bench.analysis.rules import SHOWN, Check
-from tgi_bench.analysis.run import DeploymentRecord, Origin, Run
+from tgi_bench.analysis.run import DeploymentRecord, Origin, Run, TrialSummary
 from tgi_bench.analysis.telemetry import TELEMETRY_DEFINITIONS
 from tgi_bench.estimate.calibration import provenance
 from tgi_bench.observation import Outcome, ServerFacts
@@ -43,7 +43,7 @@ def definitions(run: Run) -> str:
 def _terms(run: Run) -> tuple[tuple[str, str], ...]:
     """Those of batches, loads and devices; one that several have stands once, last of all "-"."""
     sampled = any(summary.devices for summary in run.telemetry)
-    host = any(t.end and t.end.outcome is Outcome.HOST_OUT_OF_MEMORY for t in run.trials)
+    host = any(t.end and t.end.outcome is Outcome.HOST_OUT_OF_MEMORY for t in run.of(TrialSummary))
     if not run.plan.load_trials and not sampled and not host:
         return _of_batches(run)
     terms = dict(_of_batches(run)) if run.plan.trials else {}
@@ -56,7 +56,7 @@ def _terms(run: Run) -> tuple[tuple[str, str], ...]:
 
 def _of_batches(run: Run) -> tuple[tuple[str, str], ...]:
     """The client's share only where a server sent the duration of its steps."""
-    shared = any(trial.client_share is not None for trial in run.trials)
+    shared = any(trial.client_share is not None for trial in run.of(TrialSummary))
     return tuple(row for row in DEFINITIONS if shared or row[0] != CLIENT_TERM)
 
 

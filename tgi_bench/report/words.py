@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from tgi_bench.analysis.run import DeploymentRecord, Origin, Run
 from tgi_bench.analysis.scaling import Setting
+from tgi_bench.analysis.task_run import TaskSummary
 from tgi_bench.observation import Outcome, TrialEnd
 from tgi_bench.plan.engines import engine_spec
 from tgi_bench.plan.plan import (
@@ -219,7 +220,7 @@ def origin_line(run: Run) -> str:
                 f"**Imported{how}.** The figures were read from a published report "
                 f"({run.plan.experiment}); tgi-bench measured none of them."
             )
-        case Origin.MEASURED if run.tasks:
+        case Origin.MEASURED if run.of(TaskSummary):
             return (
                 "**Measured** with transformers in processes of tgi-bench's own: no server, no "
                 "network, no scheduler is in the figures."

@@ -100,7 +100,7 @@ def as_csv(run: Run) -> str:
     """One row per batch trial and step; an undefined figure is an empty cell."""
     rows = [
         batch_row(run, t, step, figures)
-        for t in run.trials
+        for t in run.of(TrialSummary)
         for step, figures in (
             ("prefill", t.prefill),
             ("decode_token", t.decode_token),
@@ -112,7 +112,7 @@ def as_csv(run: Run) -> str:
 
 def batches_on_screen(run: Run) -> Table:
     """A row for each trial."""
-    rows = [batch_row(run, t) for t in run.trials]
+    rows = [batch_row(run, t) for t in run.of(TrialSummary)]
     return Grid(_COLUMNS, rows, lambda row: None if row.ok else UNDEFINED).screen()
 
 

@@ -76,7 +76,7 @@ class DirectRow(TrialRow):
     @property
     def model(self) -> DirectRecord:
         """What was loaded."""
-        return next(m for m in self.run.models if m.model == self.task.trial.model)
+        return next(m for m in self.run.of(DirectRecord) if m.model == self.task.trial.model)
 
     def word(self) -> str | None:
         """What stands in the cells of one without figures; None where it has some."""
@@ -124,12 +124,12 @@ def task_rows(run: Run, tasks: Sequence[TaskSummary]) -> list[DirectRow]:
 
 def tasks_csv(run: Run) -> str:
     """One row for each batch size and document; an undefined figure is an empty cell."""
-    return Grid(_COLUMNS, task_rows(run, run.tasks)).csv()
+    return Grid(_COLUMNS, task_rows(run, run.of(TaskSummary))).csv()
 
 
 def tasks_on_screen(run: Run) -> Table:
     """As the CSV's rows."""
-    rows = task_rows(run, run.tasks)
+    rows = task_rows(run, run.of(TaskSummary))
     return Grid(_COLUMNS, rows, lambda row: None if row.ok else UNDEFINED).screen()
 
 

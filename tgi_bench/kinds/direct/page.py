@@ -52,7 +52,7 @@ def task_page(run: Run) -> str:
         _largest(run),
         _summaries(run),
         _without_figures(run),
-        devices_section(run, {task.trial.trial_id for task in run.tasks}),
+        devices_section(run, {task.trial.trial_id for task in run.of(TaskSummary)}),
         verdict(run),
         reproduce(run),
         environment(run),
@@ -71,16 +71,18 @@ def _models(run: Run) -> str:
         *_FACTS,
     )
     said: dict[str, dict[str, None]] = {}
-    for record in run.models:
+    for record in run.of(DirectRecord):
         for name, value in () if record.facts is None else record.facts.details:
             said.setdefault(name, {})[value] = None
     details = "".join(f"- {name}: {', '.join(values)}\n" for name, values in said.items())
-    tokenizers = dict.fromkeys(r.facts.tokenizer for r in run.models if r.facts is not None)
+    tokenizers = dict.fromkeys(
+        r.facts.tokenizer for r in run.of(DirectRecord) if r.facts is not None
+    )
     if tokenizers:
         details += f"- tokens counted by: {', '.join(tokenizers)}\n"
     drawn = "Weights are random: steps take as long as with trained ones, texts mean nothing.\n\n"
-    random = any(record.model.random_weights for record in run.models)
-    table = markdown(Grid(columns, run.models).page())
+    random = any(record.model.random_weights for record in run.of(DirectRecord))
+    table = markdown(Grid(columns, run.of(DirectRecord)).page())
     return f"# Models\n\n{drawn if random else ''}{table}\n{details}"
 
 
@@ -97,7 +99,7 @@ def _generates(run: Run) -> str:
 
 def _by_asked(run: Run, kind: type[GenerateTask | SummarizeTask]) -> dict[str, list[DirectRow]]:
     found: dict[str, list[DirectRow]] = {}
-    for task in run.tasks:
+    for task in run.of(TaskSummary):
         if isinstance(task.trial.task, kind):
             rows = found.setdefault(task_words.task_asked(task.trial), [])
             rows += task_rows(run, [task])
@@ -106,7 +108,7 @@ def _by_asked(run: Run, kind: type[GenerateTask | SummarizeTask]) -> dict[str, l
 
 def _largest(run: Run) -> str:
     """What searches found."""
-    sought = [task for task in run.tasks if task.trial.batch_size is None]
+    sought = [task for task in run.of(TaskSummary) if task.trial.batch_size is None]
     lines = "".join(
         f"- {task.trial.model.model_id}, {task_words.task_asked(task.trial)}: {_answer(task)}\n"
         for task in sought
@@ -138,7 +140,7 @@ def _summaries(run: Run) -> str:
 def _without_figures(run: Run) -> str:
     """Every trial and every batch size that did not end OK, with its reason."""
     rows = []
-    for task in run.tasks:
+    for task in run.of(TaskSummary):
         name = task.trial.trial_id
         size = ", batch size {}" if task.trial.batch_size is None else ""
         ends = [

@@ -49,7 +49,7 @@ def parallelism(model: DirectModel) -> str:
 
 def device(run: Run, record: DirectRecord) -> str:
     """The name of one device; of another model of the run where this one was never loaded."""
-    known = [record, *run.models]
+    known = [record, *run.of(DirectRecord)]
     facts = next((r.facts for r in known if r.facts is not None), None)
     if facts is not None:
         return _cpu(run) if facts.on_cpu else facts.device
@@ -59,7 +59,7 @@ def device(run: Run, record: DirectRecord) -> str:
 def device_with_memory(run: Run, record: DirectRecord) -> str:
     """ "NVIDIA A100-SXM4-80GB (81920 MiB)": the memory that nvidia-smi says, else the engine."""
     name = device(run, record)
-    known = [record, *run.models]
+    known = [record, *run.of(DirectRecord)]
     facts = next((r.facts for r in known if r.facts is not None), None)
     mebibytes = _mebibytes(run, facts)
     return name if mebibytes is None else f"{name} ({mebibytes} MiB)"

@@ -143,7 +143,7 @@ def loads_csv(run: Run) -> str:
     """One row per trial, stage and metric; a load without a stage has one row without figures."""
     rows = [
         replace(row, metric=metric, found=found)
-        for load in run.loads
+        for load in run.of(LoadSummary)
         for row in load_rows(run, load, bool(load.stages))
         for metric, found in (words.metrics(row.summary) if row.summary else (("", None),))
     ]
@@ -152,7 +152,7 @@ def loads_csv(run: Run) -> str:
 
 def loads_on_screen(run: Run) -> Table:
     """A row for each stage; one without figures where there is none to show."""
-    rows = [row for load in run.loads for row in load_rows(run, load, has_figures(load))]
+    rows = [row for load in run.of(LoadSummary) for row in load_rows(run, load, has_figures(load))]
     return Grid(_COLUMNS, rows, lambda row: UNDEFINED if row.summary is None else None).screen()
 
 

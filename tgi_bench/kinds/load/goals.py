@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tgi_bench.analysis.load_run import LoadSummary
 from tgi_bench.analysis.missed import Goal, goals
 from tgi_bench.analysis.run import Run
 from tgi_bench.kinds.load import words
@@ -31,7 +32,7 @@ def goals_section(run: Run) -> str:
 
 def goals_line(run: Run) -> str:
     """ "of 6 SLOs and searches 2 missed, 1 not known"; empty where nothing was asked."""
-    asked = goals(run.loads)
+    asked = goals(run.of(LoadSummary))
     if not asked:
         return ""
     missed = sum(goal.met is False for goal in asked)
@@ -44,7 +45,7 @@ def missed_lines(run: Run) -> tuple[str, ...]:
     """A line for each that was missed: whose it is, what was found and what was asked."""
     return tuple(
         f"{goal.load.trial.trial_id}: {_asked(goal)}; found: {_found(goal)}"
-        for goal in goals(run.loads)
+        for goal in goals(run.of(LoadSummary))
         if goal.met is False
     )
 
@@ -102,7 +103,7 @@ def slos_csv(run: Run) -> str:
 
 
 def _rows(run: Run) -> list[_GoalRow]:
-    asked = ((goal.load.trial, goal.load.end, goal) for goal in goals(run.loads))
+    asked = ((goal.load.trial, goal.load.end, goal) for goal in goals(run.of(LoadSummary)))
     return [_GoalRow(run, t.trial_id, t.deployment_id, end, goal) for t, end, goal in asked]
 
 

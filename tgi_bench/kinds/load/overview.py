@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tgi_bench.analysis.load_run import Figure, StageSummary
+from tgi_bench.analysis.load_run import Figure, LoadSummary, StageSummary
 from tgi_bench.analysis.run import Run
 from tgi_bench.kinds.load import words
 from tgi_bench.kinds.load.columns import StageRow, load_rows
@@ -51,14 +51,14 @@ def against_throughput(run: Run) -> str:
     )
     rows = [
         row
-        for load in run.loads
+        for load in run.of(LoadSummary)
         if has_figures(load) or load.trial.find is not None
         for row in load_rows(run, load, True)
     ]
     answers = [
         f"- num_shard {num_shard(record)}, {deployment_heading(record.deployment)}: "
         f"{answer(load, load.trial.find)}\n"
-        for load in run.loads
+        for load in run.of(LoadSummary)
         if load.trial.find is not None
         for record in (run.record(load.trial.deployment_id),)
     ]
@@ -76,13 +76,13 @@ def _load(row: StageRow) -> str:
 
 def client_error(run: Run) -> str:
     """The load client against a null server on the same machine; empty where not measured."""
-    if not run.floors:
+    if not run.of(ClientFloor):
         return ""
     return (
         "# The client's own error\n\nThe load client against a server that logs when it sent each "
         "event and does nothing else, on the same machine. Differences smaller than these are the "
         "client's. A row with start lateness is of an open loop.\n\n"
-        + markdown(Grid(_FLOORS, run.floors).page())
+        + markdown(Grid(_FLOORS, run.of(ClientFloor)).page())
     )
 
 

@@ -55,7 +55,13 @@ def exchange(one: Meant) -> Exchange:
 
 
 def ready(url: str, of: list[Meant]) -> Prepared:
-    asked = trial(at_rate(RATE), counted(len(of)), request_timeout_ns=20_000_000_000)
+    # Without a limit connections for two seconds of that rate would be opened before the first.
+    asked = trial(
+        at_rate(RATE),
+        counted(len(of)),
+        request_timeout_ns=20_000_000_000,
+        max_in_flight=len(of),
+    )
     first = of[0]
     engine = ENGINES[first.server]
     able = Abilities(first.spoken, "m", engine, False, None, None, True, None)

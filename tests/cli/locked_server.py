@@ -30,6 +30,7 @@ def locked(header: str, value: str) -> Iterator[Locked]:
 
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # or the client waits for each body as long as TCP lets it
 
         def do_GET(self) -> None:
             self.answer(*(engine.get(self.path.partition("?")[0]) if self.may() else NO_KEY))

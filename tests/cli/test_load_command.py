@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
 from click.testing import CliRunner
 
 from tgi_bench.cli.load_command import in_options, load_plan_of, load_tree
-from tgi_bench.cli.load_options import LoadOptions, load_options
+from tgi_bench.cli.load_options import Given, given, load_options
 from tgi_bench.errors import ExperimentError
 from tgi_bench.plan.experiment_text import load
 from tgi_bench.plan.load_trial import ClosedLoop, LogNormal, OpenLoop, Uniform
@@ -18,16 +19,16 @@ from tgi_bench.plan.plan import AttachOptions, LauncherKind
 URL = "http://h:80"
 
 
-def typed(*words: str) -> LoadOptions:
+def typed(*words: str) -> Given:
     """The options of a command line, through click."""
-    found: list[LoadOptions] = []
+    found: list[Given] = []
 
     @click.command()
     @load_options
     @click.option("--results", default="r")
-    def command(options: LoadOptions, results: str) -> None:
+    def command(url: str, results: str, **options: Any) -> None:
         assert results == "r"
-        found.append(options)
+        found.append(given(url, options))
 
     done = CliRunner().invoke(command, [URL, *words])
     assert done.exit_code == 0, done.output
@@ -42,7 +43,7 @@ def refusal(*words: str) -> str:
 
 
 def test_the_address_alone() -> None:
-    assert typed() == LoadOptions(URL)
+    assert typed() == {"URL": (URL,)}
     experiment, plan = load_plan_of(typed())
     (deployment,), (trial,) = plan.deployments, plan.load_trials
     assert (plan.experiment, plan.model, plan.trials) == ("load", "auto", ())
@@ -175,14 +176,14 @@ def test_problems_are_said_of_their_options(words: list[str], message: str) -> N
 
 def test_a_bad_address() -> None:
     with pytest.raises(ExperimentError) as caught:
-        load_plan_of(LoadOptions("ftp://h"))
+        load_plan_of({"URL": ("ftp://h",)})
     assert str(caught.value) == (
         "URL: `ftp://h` is no address of a server; write it as http://host:port"
     )
 
 
 def test_what_was_not_given_is_not_in_the_tree() -> None:
-    assert load_tree(LoadOptions(URL)) == {
+    assert load_tree(typed()) == {
         "experiment": "load",
         "model": "auto",
         "server": {"launcher": "attach", "url": URL},

@@ -1,172 +1,326 @@
-"""The options of `tgi-bench load`; only click is imported, so that `--help` stays quick."""
+"""The options of `tgi-bench load`, each with the key path of an experiment file that it stands for.
+
+Only click is imported at once, so that `--help` stays quick.
+"""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
-from dataclasses import dataclass, fields
-from typing import Any
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import click
 
+from tgi_bench.errors import ExperimentError, Problem
+from tgi_bench.plan.nearest import shown, suggestion
+
+if TYPE_CHECKING:
+    from tgi_bench.plan.yaml_tree import Tree
+
+Given = Mapping[str, tuple[str, ...]]
+"""The words that came with each option that was typed, by the option's name: {"--rate": ("1,2",)}.
+A flag comes with none."""
+
+_INTEGER = re.compile(r"[-+]?[0-9]{1,40}", re.ASCII)
+_NUMBER = re.compile(
+    r"[-+]?(?:[0-9]{1,40}(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]{1,3})?", re.ASCII
+)
+_DISTRIBUTIONS = ("uniform", "normal", "lognormal", "values")
+_BOUNDED = {
+    "normal": ("mean", "deviation", "lowest", "highest"),
+    "lognormal": ("median", "sigma", "lowest", "highest"),
+}
+
+
+def number(text: str) -> Tree:
+    """The number that a text is, as YAML reads it; another text as it is, for its refusal."""
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    return float(text) if _NUMBER.fullmatch(text) else text
+
+
+def _numbers(_name: str, texts: tuple[str, ...]) -> Tree:
+    """ "1,8" and a second "64" as one list."""
+    return [number(part.strip()) for text in texts for part in text.split(",")]
+
+
+def _length(name: str, texts: tuple[str, ...]) -> Tree:
+    """ "512", "uniform:100,1000", "normal:500,100,1,2000", "values:128,512"."""
+    (text,) = texts
+    if ":" not in text:
+        return number(text)
+    form, _, rest = text.partition(":")
+    numbers: list[Tree] = [number(part.strip()) for part in rest.split(",")]
+    if form in _BOUNDED:
+        names = _BOUNDED[form]
+        if not 2 <= len(numbers) <= len(names):
+            message = f"write {form}:{','.join(names[:2])}, or with the bounds {','.join(names)}"
+            raise ExperimentError(Problem(f"{name} {shown(text)}", message))
+        return {form: dict(zip(names, numbers, strict=False))}
+    if form in _DISTRIBUTIONS:
+        return {form: numbers}
+    message = f"`{shown(form)}` is no distribution: one of {', '.join(_DISTRIBUTIONS)}"
+    raise ExperimentError(
+        Problem(f"{name} {shown(text)}", message + suggestion(form, _DISTRIBUTIONS))
+    )
+
+
+def _slos(name: str, texts: tuple[str, ...]) -> Tree:
+    from tgi_bench.plan.load_trial import SUCCESS
+
+    slos: dict[str, Tree] = {}
+    for text in texts:
+        metric, limit = _pair(name, text, "ttft_p99=500ms")
+        if metric in slos:
+            raise ExperimentError(Problem(f"{name} {shown(text)}", f"gives {metric} twice"))
+        if metric != SUCCESS and _NUMBER.fullmatch(limit.strip()):
+            message = (
+                f"has no unit: write {metric}={limit.strip()}ms, or {metric}={limit.strip()}s "
+                "where seconds are meant"
+            )
+            raise ExperimentError(Problem(f"{name} {shown(text)}", message))
+        slos[metric] = limit
+    return slos
+
+
+def _until(name: str, texts: tuple[str, ...]) -> Tree:
+    metric, width = _pair(name, texts[0], "ttft_p99=2%")
+    return {"metric": metric, "ci": width}
+
+
+def _pair(option: str, text: str, example: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals or not value:
+        raise ExperimentError(Problem(f"{option} {shown(text)}", f"write it as {example}"))
+    return name, value
+
+
+def _headers(option: str, texts: tuple[str, ...]) -> Tree:
+    """ "Name: value" each. What does not split so is not shown: it may be a secret."""
+    headers: dict[str, Tree] = {}
+    for text in texts:
+        name, colon, value = text.partition(":")
+        if not colon or not name.strip():
+            raise ExperimentError(Problem(option, "write it as 'Name: value'"))
+        if name.strip() in headers:
+            raise ExperimentError(Problem(f"{option} {shown(name.strip())}", "is given twice"))
+        headers[name.strip()] = value.strip()
+    return headers
+
+
+_FORMS: Mapping[str, Callable[[str, tuple[str, ...]], Tree]] = {
+    "N": lambda _, words: number(words[0]),
+    "SHAPE": lambda _, words: number(words[0]),
+    "SPAN": lambda _, words: number(words[0]),
+    "SPEED": lambda _, words: {"speed": number(words[0])},
+    "N,N": _numbers,
+    "R,R": _numbers,
+    "LENGTH": _length,
+    "METRIC=LIMIT": _slos,
+    "METRIC=SHARE": _until,
+    "NAME": lambda _, words: list(words),
+    "'NAME: VALUE'": _headers,
+}
+"""How words of a form are read, each as YAML would have it, with ExperimentError for one that is
+not of the form; those of other forms are taken as they are."""
+_REPEATED = frozenset({"N,N", "R,R", "METRIC=LIMIT", "'NAME: VALUE'"})
+
 
 @dataclass(frozen=True, slots=True)
-class LoadOptions:
-    """What was typed; None, () and False where an option was not given.
+class _Option:
+    """One option. names: the long one first. form: what --help calls its word; None for TEXT.
 
-    The texts keep the form of the command line: `load_command` makes an experiment of them.
+    key: the key path that takes its value, without one `load.` and the name; twin: another.
+    flag: its value where it takes no word.
     """
 
-    url: str
-    api: str | None = None
-    model: str | None = None
-    engine: str | None = None
-    concurrency: tuple[str, ...] = ()
-    rate: tuple[str, ...] = ()
-    trace_speed: str | None = None
-    find: str | None = None
-    arrivals: str | None = None
-    burstiness: str | None = None
-    slo: tuple[str, ...] = ()
-    prompt_tokens: str | None = None
-    output_tokens: str | None = None
-    file: str | None = None
-    file_kind: str | None = None
-    duration: str | None = None
-    requests: str | None = None
-    warmup: str | None = None
-    cooldown: str | None = None
-    until: str | None = None
-    timeout: str | None = None
-    api_key_env: str | None = None
-    header: tuple[str, ...] = ()
-    tokenizer: str | None = None
-    seed: str | None = None
-    workers: str | None = None
-    max_in_flight: str | None = None
-    repeats: bool = False
-    no_stream: bool = False
-    quickack: bool = False
-    insecure: bool = False
-    name: str | None = None
+    names: str
+    form: str | None
+    help: str
+    key: str = ""
+    flag: bool | None = None
+    twin: str | None = None
+
+    @property
+    def name(self) -> str:
+        """As a message has it."""
+        return self.names.split()[0]
+
+    @property
+    def parameter(self) -> str:
+        """What click calls its value."""
+        return self.name.removeprefix("--").replace("-", "_")
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """One, or two that take the same value."""
+        key = self.key or f"load.{self.parameter}"
+        return (key,) if self.twin is None else (key, self.twin)
+
+    def value(self, words: tuple[str, ...]) -> Tree:
+        """What these words say. Raises ExperimentError where they are not of its form."""
+        if self.flag is not None:
+            return self.flag
+        read = _FORMS.get(self.form or "")
+        return words[0] if read is None else read(self.name, words)
+
+    def for_click(self) -> Callable[[Callable[..., None]], Callable[..., None]]:
+        """Its declaration."""
+        names = self.names.split()
+        if self.flag is not None:
+            return click.option(*names, is_flag=True, help=self.help)
+        several = self.form in _REPEATED
+        return click.option(*names, multiple=several, metavar=self.form, help=self.help)
 
 
+URL = "URL"
 _LENGTH = "A number, or uniform:100,1000, normal:500,100, lognormal:300,0.8 or values:128,512."
-_OPTIONS = (
-    click.argument("url"),
-    click.option("--api", metavar="API", help="auto (the default), tgi, completions or chat."),
-    click.option("--model", help="The name to send; by default what the server says."),
-    click.option(
+OPTIONS = (
+    _Option("--api", "API", "auto (the default), tgi, completions or chat."),
+    _Option("--model", None, "The name to send; by default what the server says.", "model"),
+    _Option(
         "--engine",
-        metavar="ENGINE",
-        help="tgi, vllm, sglang or llamacpp, where asking the server does not tell.",
+        "ENGINE",
+        "tgi, vllm, sglang or llamacpp, where asking the server does not tell.",
+        "server.engine",
     ),
-    click.option(
-        "--concurrency",
-        "-c",
-        multiple=True,
-        metavar="N,N",
-        help="Closed loop: always so many requests in flight, a trial each. The default is 1.",
+    _Option(
+        "--concurrency -c",
+        "N,N",
+        "Closed loop: always so many requests in flight, a trial each. The default is 1.",
     ),
-    click.option(
-        "--rate",
-        "-r",
-        multiple=True,
-        metavar="R,R",
-        help="Open loop: requests/s whatever comes back, a trial each.",
-    ),
-    click.option(
+    _Option("--rate -r", "R,R", "Open loop: requests/s whatever comes back, a trial each."),
+    _Option(
         "--trace-speed",
-        metavar="SPEED",
-        help="Open loop at the file's own times; 1 is as they are, 2 twice as fast.",
+        "SPEED",
+        "Open loop at the file's own times; 1 is as they are, 2 twice as fast.",
+        "load.trace",
     ),
-    click.option(
+    _Option(
         "--find",
-        metavar="WHAT",
-        help="max_rate or max_concurrency: search the highest one that meets every --slo.",
+        "WHAT",
+        "max_rate or max_concurrency: search the highest one that meets every --slo.",
     ),
-    click.option(
-        "--arrivals", metavar="PROCESS", help="constant, poisson (the default) or gamma gaps."
+    _Option("--arrivals", "PROCESS", "constant, poisson (the default) or gamma gaps."),
+    _Option("--burstiness", "SHAPE", "Of gamma: 1 is Poisson, less is burstier."),
+    _Option("--slo", "METRIC=LIMIT", "As in ttft_p99=500ms or success=99.9%. Repeatable."),
+    _Option(
+        "--prompt-tokens", "LENGTH", f"512 by default. {_LENGTH}", "load.workload.prompt_tokens"
     ),
-    click.option("--burstiness", metavar="SHAPE", help="Of gamma: 1 is Poisson, less is burstier."),
-    click.option(
-        "--slo",
-        multiple=True,
-        metavar="METRIC=LIMIT",
-        help="As in ttft_p99=500ms or success=99.9%. Repeatable.",
+    _Option(
+        "--output-tokens",
+        "LENGTH",
+        "128 by default. As --prompt-tokens.",
+        "load.workload.output_tokens",
     ),
-    click.option("--prompt-tokens", metavar="LENGTH", help=f"512 by default. {_LENGTH}"),
-    click.option("--output-tokens", metavar="LENGTH", help="128 by default. As --prompt-tokens."),
-    click.option("--file", metavar="PATH", help="A file that prompts, lengths or times come from."),
-    click.option(
+    _Option(
+        "--file",
+        "PATH",
+        "A file that prompts, lengths or times come from.",
+        "load.workload.file.path",
+    ),
+    _Option(
         "--file-kind",
-        metavar="KIND",
-        help="jsonl (told by the name), sharegpt, azure, mooncake or csv.",
+        "KIND",
+        "jsonl (told by the name), sharegpt, azure, mooncake or csv.",
+        "load.workload.file.kind",
     ),
-    click.option(
+    _Option(
         "--repeats",
-        is_flag=True,
-        help="Texts of --file may repeat, or begin alike, and a cache may answer them.",
+        None,
+        "Texts of --file may repeat, or begin alike, and a cache may answer them.",
+        "load.workload.repeats",
+        flag=True,
     ),
-    click.option("--duration", metavar="TIME", help="Measured time: 30s by default."),
-    click.option("--requests", metavar="N", help="Measured requests."),
-    click.option(
+    _Option("--duration", "TIME", "Measured time: 30s by default."),
+    _Option("--requests", "N", "Measured requests."),
+    _Option(
         "--warmup",
-        metavar="SPAN",
-        help="Left out before it: 10s, or 100 requests; 5s by default, of a number of requests a "
+        "SPAN",
+        "Left out before it: 10s, or 100 requests; 5s by default, of a number of requests a "
         "tenth and at least one for each in flight.",
     ),
-    click.option("--cooldown", metavar="SPAN", help="Left out after it, the same way."),
-    click.option(
+    _Option("--cooldown", "SPAN", "Left out after it, the same way."),
+    _Option(
         "--until",
-        metavar="METRIC=SHARE",
-        help="Stop when its 95 % confidence interval is that narrow: ttft_p99=2%.",
+        "METRIC=SHARE",
+        "Stop when its 95 % confidence interval is that narrow: ttft_p99=2%.",
     ),
-    click.option("--timeout", metavar="TIME", help="Of one request: 60s by default."),
-    click.option(
+    _Option("--timeout", "TIME", "Of one request: 60s by default.", "load.request_timeout"),
+    _Option(
         "--api-key-env",
-        metavar="NAME",
-        help="Name of the environment variable that holds the server's API key.",
+        "NAME",
+        "Name of the environment variable that holds the server's API key.",
+        "server.env",
     ),
-    click.option(
-        "--tokenizer", metavar="PATH", help="A tokenizer.json, or its folder, to count tokens with."
-    ),
-    click.option(
+    _Option("--tokenizer", "PATH", "A tokenizer.json, or its folder, to count tokens with."),
+    _Option(
         "--header",
-        multiple=True,
-        metavar="'NAME: VALUE'",
-        help="Sent with everything that is asked; $NAME in VALUE is that environment variable's, "
+        "'NAME: VALUE'",
+        "Sent with everything that is asked; $NAME in VALUE is that environment variable's, "
         "as in 'X-Api-Key: $MY_KEY'. Repeatable.",
+        "server.headers",
     ),
-    click.option(
+    _Option(
         "--seed",
-        metavar="N",
-        help="Of prompts, lengths and gaps; without it each run has new texts.",
+        "N",
+        "Of prompts, lengths and gaps; without it each run has new texts.",
+        "load.workload.seed",
+        twin="load.arrival_seed",
     ),
-    click.option("--workers", metavar="N", help="Processes that send; as many as needed."),
-    click.option("--max-in-flight", metavar="N", help="Most requests of an open loop at once."),
-    click.option("--no-stream", is_flag=True, help="Ask for whole answers, not token by token."),
-    click.option(
+    _Option("--workers", "N", "Processes that send; as many as needed."),
+    _Option("--max-in-flight", "N", "Most requests of an open loop at once."),
+    _Option(
+        "--no-stream", None, "Ask for whole answers, not token by token.", "load.stream", flag=False
+    ),
+    _Option(
         "--quickack",
-        is_flag=True,
-        help="Acknowledge each read at once: a server that writes small pieces waits for it.",
+        None,
+        "Acknowledge each read at once: a server that writes small pieces waits for it.",
+        flag=True,
     ),
-    click.option("--insecure", is_flag=True, help="Take any certificate of an https server."),
-    click.option("--name", help="Name of the experiment, and of its folder: `load`."),
+    _Option(
+        "--insecure",
+        None,
+        "Take any certificate of an https server.",
+        "server.verify_tls",
+        flag=False,
+    ),
+    _Option("--name", None, "Name of the experiment, and of its folder: `load`.", "experiment"),
 )
+OPTION_OF = {key: option.name for option in OPTIONS for key in option.keys} | {
+    "server.url": URL,
+    "load.workload.file": "--file",
+}
+"""The option that a key path's value came with; a longer path goes before its beginning."""
+FLAGS = {
+    f"{key}: {str(option.flag).lower()}": option.name
+    for option in OPTIONS
+    if option.flag is not None
+    for key in option.keys
+}
+"""Keys whose one value is a flag."""
 
 
 def load_options(command: Callable[..., None]) -> Callable[..., None]:
-    """URL and the options above, handed on as one `options: LoadOptions`; others as they are."""
-    own = {field.name for field in fields(LoadOptions)}
+    """URL and the options above, handed on by click's names of them."""
+    for option in reversed(OPTIONS):
+        command = option.for_click()(command)
+    return click.argument("url")(command)
 
-    @functools.wraps(command)
-    def with_options(**values: Any) -> None:  # click hands over each option by its name
-        rest = {name: value for name, value in values.items() if name not in own}
-        given = {name: value for name, value in values.items() if name in own}
-        command(options=LoadOptions(**given), **rest)
 
-    wrapped: Callable[..., None] = with_options
-    for option in reversed(_OPTIONS):
-        wrapped = option(wrapped)
-    return wrapped
+def given(url: str, values: Mapping[str, str | tuple[str, ...] | bool | None]) -> Given:
+    """What was typed, of click's values of the options above."""
+    found: dict[str, tuple[str, ...]] = {URL: (url,)}
+    for option in OPTIONS:
+        match values[option.parameter]:
+            case None | () | False:
+                pass
+            case True:
+                found[option.name] = ()
+            case str(text):
+                found[option.name] = (text,)
+            case tuple(texts):
+                found[option.name] = texts
+    return found

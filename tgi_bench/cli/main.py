@@ -24,7 +24,7 @@ from tgi_bench.cli.echo import echo
 from tgi_bench.cli.engine_options import EngineOptions, engine_options
 from tgi_bench.cli.estimate_options import estimate_options
 from tgi_bench.cli.exit_codes import BAD_INPUT, FAILED, INTERRUPTED
-from tgi_bench.cli.load_options import LoadOptions, load_options
+from tgi_bench.cli.load_options import given, load_options
 from tgi_bench.errors import InputError, LaunchError, NotRecordedError, TgiBenchError
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ def calibrate(
 @load_options
 @_results
 @click.option("--resume", is_flag=True, help="Go on with the newest unfinished run of these loads.")
-def load(options: LoadOptions, results: Path, resume: bool) -> None:
+def load(url: str, results: Path, resume: bool, **options: Any) -> None:
     """Send requests over HTTP to the server at URL, and report.
 
     The server runs already. TGI's own API or an OpenAI-compatible one, found by asking. As in
@@ -190,7 +190,7 @@ def load(options: LoadOptions, results: Path, resume: bool) -> None:
     from tgi_bench.cli import load_command, sweep_command
     from tgi_bench.report.source import COMMAND
 
-    experiment, found = load_command.load_plan_of(options)
+    experiment, found = load_command.load_plan_of(given(url, options))
     source = (COMMAND, shlex.join(["tgi-bench", *sys.argv[1:]]))
     sought = sweep_command.SweepAsked(experiment, found, source)
     sys.exit(sweep_command.sweep(sought, sweep_command.SweepOptions(results, resume, False)))

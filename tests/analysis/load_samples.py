@@ -24,7 +24,7 @@ from tgi_bench.plan.load_trial import (
     Spoken,
     Workload,
 )
-from tgi_bench.plan.sampling import Sampling
+from tgi_bench.dialects.sampling import Sampling
 
 MS = 1_000_000
 S = 1_000 * MS

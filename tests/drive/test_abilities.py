@@ -8,8 +8,8 @@ import pytest
 
 from tests.drive.fake_engines import Engine, serve
 from tests.server.router import serving
-from tgi_bench.drive.abilities import Asking, find_out
-from tgi_bench.drive.reading import Abilities
+from tgi_bench.dialects.abilities import Asking, find_out
+from tgi_bench.dialects.dialect import Abilities
 from tgi_bench.errors import InputError
 from tgi_bench.plan.load_trial import Spoken
 from tgi_bench.server.config import Version

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from tgi_bench.drive import control as under_test
-from tgi_bench.drive.control import Asking, Control
+from tgi_bench.ask import Asking, Control
 from tgi_bench.errors import InputError
 
 _ANSWER = b"HTTP/1.1 200 OK\r\nX-Said: One\r\ncontent-length: 4\r\n%b\r\n\r\nnull"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.launch.recorded_server import recorded
-from tgi_bench.drive.abilities import Asking, find_out
+from tgi_bench.dialects.abilities import Asking, find_out
 from tgi_bench.errors import InputError
 from tgi_bench.plan.load_trial import Spoken
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tgi_bench.drive.sse import events
+from tgi_bench.dialects.sse import events
 
 BOM = b"\xef\xbb\xbf"
 

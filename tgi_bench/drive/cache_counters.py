@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from tgi_bench.drive.control import Asking, Control
+from tgi_bench.ask import Asking, Control
 from tgi_bench.errors import InputError
 from tgi_bench.load_observation import CacheCounters
 

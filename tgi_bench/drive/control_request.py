@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from tgi_bench.drive.answer import Answer
-from tgi_bench.drive.answer_reading import read_answer
-from tgi_bench.drive.dialects import AskOptions, request_bytes
+from tgi_bench.dialects.bytes_of_answer import Answer
+from tgi_bench.dialects.answer import read_answer
+from tgi_bench.dialects.openai import AskOptions, request_bytes
 from tgi_bench.drive.http_framing import ResponseFraming
-from tgi_bench.drive.reading import Ask
+from tgi_bench.dialects.dialect import Ask
 from tgi_bench.errors import TgiBenchError
 from tgi_bench.load_observation import RequestOutcome
 from tgi_bench.plan.load_trial import Spoken

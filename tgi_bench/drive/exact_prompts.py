@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from tgi_bench.drive.answer_reading import read_answer
-from tgi_bench.drive.control import Asking, Control
-from tgi_bench.drive.dialects import AskOptions, body_bytes, target
-from tgi_bench.drive.reading import Abilities, Ask
-from tgi_bench.drive.said import shortened
-from tgi_bench.drive.tokenize_route import tokens_of
+from tgi_bench.dialects.answer import read_answer
+from tgi_bench.ask import Asking, Control
+from tgi_bench.dialects.openai import AskOptions, body_bytes, target
+from tgi_bench.dialects.dialect import Abilities, Ask
+from tgi_bench.dialects.said import shortened
+from tgi_bench.dialects.tokenize_route import tokens_of
 from tgi_bench.drive.tokenizer_file import TokenizerFile
 from tgi_bench.drive.word_tokens import Counts, WordTokens, learn
 from tgi_bench.errors import InputError
@@ -18,7 +18,7 @@ from tgi_bench.load_observation import RequestOutcome
 from tgi_bench.plan.load_trial import FileKind, LoadTrial, Spoken
 from tgi_bench.plan.prompts import batch_prompts
 from tgi_bench.plan.request_spec import RequestSpec
-from tgi_bench.plan.sampling import Sampling
+from tgi_bench.dialects.sampling import Sampling
 
 NOT_EXACT = "not exact: "
 """Begins the sentence where lengths are not, or not known to be, those asked."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tgi_bench.drive import refusal
-from tgi_bench.drive.reading import Ask, Reading
+from tgi_bench.dialects.dialect import Ask, Reading
 from tgi_bench.drive.request_maker import History, RequestMaker
 from tgi_bench.drive.worker_messages import JobFields, Returned
 from tgi_bench.load_observation import RequestOutcome, Waits

@@ -14,7 +14,7 @@ from tgi_bench.drive import worker_messages as w
 from tgi_bench.drive.load_stage import Stage, shares
 from tgi_bench.drive.preparation import LoadTarget, prepare
 from tgi_bench.drive.prepared import Prepared
-from tgi_bench.drive.said import OVERLOAD
+from tgi_bench.dialects.said import OVERLOAD
 from tgi_bench.drive.server_host import HostWatch
 from tgi_bench.drive.stage_ask import Listener, StageAsk
 from tgi_bench.drive.workers import Ahead, cores, started, wait_until_ready

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
-from tgi_bench.drive.dialects import AskOptions, body_bytes
-from tgi_bench.drive.identity import LoadIdentity
+from tgi_bench.dialects.openai import AskOptions, body_bytes
+from tgi_bench.dialects.identity import LoadIdentity
 from tgi_bench.drive.prepared import Prepared
 from tgi_bench.drive.quick_acknowledgement import require_quick_acknowledgements
-from tgi_bench.drive.reading import Abilities, Ask
+from tgi_bench.dialects.dialect import Abilities, Ask
 from tgi_bench.load_observation import StageConditions
 from tgi_bench.plan.load_trial import LoadTrial
 from tgi_bench.plan.plan import ANY_MODEL
@@ -43,7 +43,7 @@ def prepare(
     if trial.quickack:
         require_quick_acknowledgements()
     # Only this part of a load asks questions; ssl and http.client take a while to import.
-    from tgi_bench.drive.abilities import Asking, find_out
+    from tgi_bench.dialects.abilities import Asking, find_out
     from tgi_bench.drive.exact_prompts import fitting
 
     asking = Asking(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tgi_bench.drive.reading import Abilities
+from tgi_bench.dialects.dialect import Abilities
 from tgi_bench.drive.sent_texts import SentTexts
 from tgi_bench.load_observation import CacheCounters, StageConditions
 from tgi_bench.plan.load_trial import LoadTrial

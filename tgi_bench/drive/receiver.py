@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from tgi_bench.drive.connection import IN, OUT, READ_BYTES, Connection, State
-from tgi_bench.drive.content_coding import encoded_as, not_identity
+from tgi_bench.http_rules import encoded_as, not_identity
 from tgi_bench.drive.failure import FailedRequestError, failure_of
 from tgi_bench.drive.http_framing import FramingError
 from tgi_bench.drive.pool import Pool

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tgi_bench.drive.reading import Ask
+from tgi_bench.dialects.dialect import Ask
 from tgi_bench.load_observation import PromptTexts
 
 LEAST_HEAD = 128

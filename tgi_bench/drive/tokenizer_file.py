@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tgi_bench.drive.said import shortened
+from tgi_bench.dialects.said import shortened
 from tgi_bench.errors import InputError
 
 if TYPE_CHECKING:

@@ -43,7 +43,7 @@ from tgi_bench.plan.load_trial import (
 )
 from tgi_bench.plan.plan import Deployment
 from tgi_bench.plan.quantities import duration_s, to_ns
-from tgi_bench.plan.sampling import Sampling
+from tgi_bench.dialects.sampling import Sampling
 from tgi_bench.plan.section import SamplingKeys
 
 PROMPT_TOKENS = 512

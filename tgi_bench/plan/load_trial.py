@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tgi_bench.plan.sampling import Sampling
+from tgi_bench.dialects.sampling import Sampling
 
 
 class Spoken(StrEnum):

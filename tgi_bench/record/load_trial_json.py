@@ -36,7 +36,7 @@ from tgi_bench.plan.load_trial import (
     WorkloadFile,
 )
 from tgi_bench.plan.load_trial_fields import arrivals_fields, workload_fields
-from tgi_bench.plan.sampling import Sampling
+from tgi_bench.dialects.sampling import Sampling
 
 
 def encode(trial: LoadTrial) -> str:

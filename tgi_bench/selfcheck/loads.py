@@ -34,7 +34,7 @@ from tgi_bench.plan.load_trial import (
     Spoken,
     Workload,
 )
-from tgi_bench.plan.sampling import Sampling
+from tgi_bench.dialects.sampling import Sampling
 from tgi_bench.selfcheck.memory_watch import MemoryPeak, watched
 from tgi_bench.server.null.loop import HOST
 from tgi_bench.server.null.timing import ServedLog, StreamPace, decode

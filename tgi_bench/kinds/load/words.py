@@ -21,7 +21,7 @@ from tgi_bench.plan.load_trial import (
     Spoken,
     TraceTimes,
 )
-from tgi_bench.plan.sampling import Sampling
+from tgi_bench.dialects.sampling import Sampling
 from tgi_bench.report import units
 
 METRIC_NAMES = dict(

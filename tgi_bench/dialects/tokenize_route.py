@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import orjson
 
-from tgi_bench.drive.control import NO_KEY, Control
-from tgi_bench.drive.reading import Abilities
-from tgi_bench.drive.said import count_of
+from tgi_bench.ask import NO_KEY, Control
+from tgi_bench.dialects.dialect import Abilities
+from tgi_bench.dialects.said import count_of
 
 TOKENIZE_PATH = "/tokenize"
 """Of all four engines."""

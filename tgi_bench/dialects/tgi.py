@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import orjson
 
-from tgi_bench.drive.answer import Answer
-from tgi_bench.drive.event_tokens import placed
-from tgi_bench.drive.said import Said, count_of, told_error, unreadable, word_of
-from tgi_bench.drive.sse import events
+from tgi_bench.dialects.bytes_of_answer import Answer
+from tgi_bench.dialects.event_tokens import placed
+from tgi_bench.dialects.said import Said, count_of, told_error, unreadable, word_of
+from tgi_bench.dialects.sse import events
 from tgi_bench.load_observation import RequestOutcome, TokenSource
 
 

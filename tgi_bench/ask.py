@@ -16,10 +16,10 @@ from http.client import (
 from types import TracebackType
 from urllib.parse import SplitResult, urlsplit
 
-from tgi_bench.drive.answer import Answer
-from tgi_bench.drive.content_coding import encoded_as, not_identity
-from tgi_bench.drive.dialects import USER_AGENT, header_lines
-from tgi_bench.drive.said import shortened
+from tgi_bench.dialects.bytes_of_answer import Answer
+from tgi_bench.http_rules import encoded_as, not_identity
+from tgi_bench.dialects.openai import USER_AGENT, header_lines
+from tgi_bench.dialects.said import shortened
 from tgi_bench.drive.tls import client_context
 from tgi_bench.errors import NAME_THE_KEY, InputError
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from tgi_bench.drive.answer import Answer
-from tgi_bench.drive.event_tokens import Events, counted
-from tgi_bench.drive.said import Said, count_of, told_error, unreadable, word_of
-from tgi_bench.drive.sse import DONE, events
+from tgi_bench.dialects.bytes_of_answer import Answer
+from tgi_bench.dialects.event_tokens import Events, counted
+from tgi_bench.dialects.said import Said, count_of, told_error, unreadable, word_of
+from tgi_bench.dialects.sse import DONE, events
 from tgi_bench.load_observation import RequestOutcome, TokenSource
 
 Count = Callable[[str], int]

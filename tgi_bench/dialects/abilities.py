@@ -5,21 +5,21 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from tgi_bench.drive.answer_reading import read_answer
-from tgi_bench.drive.control import NO_KEY, Asking, Control, ControlReply
-from tgi_bench.drive.dialects import AskOptions, body_bytes, target
-from tgi_bench.drive.identity import (
+from tgi_bench.dialects.answer import read_answer
+from tgi_bench.ask import NO_KEY, Asking, Control, ControlReply
+from tgi_bench.dialects.openai import AskOptions, body_bytes, target
+from tgi_bench.dialects.identity import (
     LoadIdentity,
     identified,
     model_to_ask,
     with_headers,
 )
-from tgi_bench.drive.reading import Abilities, Ask, Reading
-from tgi_bench.drive.tokenize_route import TOKENIZE_PATH, tokens_of
+from tgi_bench.dialects.dialect import Abilities, Ask, Reading
+from tgi_bench.dialects.tokenize_route import TOKENIZE_PATH, tokens_of
 from tgi_bench.errors import NAME_THE_KEY, InputError
 from tgi_bench.load_observation import RequestOutcome, TokenSource
 from tgi_bench.plan.load_trial import Spoken
-from tgi_bench.plan.sampling import Sampling
+from tgi_bench.dialects.sampling import Sampling
 
 __all__ = ["Asking", "FoundServer", "find_out"]
 

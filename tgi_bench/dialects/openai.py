@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import orjson
 
-from tgi_bench.drive.reading import Abilities, Ask
+from tgi_bench.dialects.dialect import Abilities, Ask
 from tgi_bench.errors import InputError
 from tgi_bench.inert import one_line
 from tgi_bench.plan.load_trial import Spoken
-from tgi_bench.plan.sampling import Sampling
+from tgi_bench.dialects.sampling import Sampling
 
 USER_AGENT = "tgi-bench"
 _OWN_HEADERS = frozenset(

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tgi_bench.drive.control import NO_KEY, Control, ControlReply
-from tgi_bench.drive.said import count_of, shortened, word_of
+from tgi_bench.ask import NO_KEY, Control, ControlReply
+from tgi_bench.dialects.said import count_of, shortened, word_of
 from tgi_bench.errors import InputError
 
 _OWNERS = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llamacpp"}

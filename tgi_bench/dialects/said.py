@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tgi_bench.drive.reading import Reading
+from tgi_bench.dialects.dialect import Reading
 from tgi_bench.inert import one_line
 from tgi_bench.load_observation import RequestOutcome, TokenSource
 

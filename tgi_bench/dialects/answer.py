@@ -7,9 +7,9 @@ from collections.abc import Callable
 import orjson
 
 from tgi_bench.drive import openai_answers, tgi_answers
-from tgi_bench.drive.answer import Answer
-from tgi_bench.drive.reading import Abilities, Ask, Reading
-from tgi_bench.drive.said import MOST_OF_AN_ERROR, Said, shortened, told_error, unreadable
+from tgi_bench.dialects.bytes_of_answer import Answer
+from tgi_bench.dialects.dialect import Abilities, Ask, Reading
+from tgi_bench.dialects.said import MOST_OF_AN_ERROR, Said, shortened, told_error, unreadable
 from tgi_bench.load_observation import RequestOutcome, TokenSource
 from tgi_bench.plan.load_trial import Spoken
 

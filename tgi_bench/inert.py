@@ -11,6 +11,7 @@ from operator import is_
 from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
+_MOST_CHARACTERS = 200
 
 
 def one_line(text: str) -> str:
@@ -30,6 +31,12 @@ def printable(text: str) -> str:
 def on_one_line(text: str) -> str:
     """What may have been several lines, with a blank for each run of white space."""
     return text if text.isprintable() else one_line(" ".join(text.split()))
+
+
+def shortened(text: str, most: int = _MOST_CHARACTERS) -> str:
+    """On one line, with control characters escaped, at most so many characters."""
+    line = one_line(" ".join(text[: 4 * most].split()))
+    return line if len(line) <= most else f"{line[: most - 3]}..."
 
 
 def all_on_one_line(value: T) -> T:

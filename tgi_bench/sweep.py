@@ -14,6 +14,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
+from tgi_bench.ask import Contact, contact
 from tgi_bench.drive.load import run_stage
 from tgi_bench.drive.preparation import LoadTarget, prepare
 from tgi_bench.drive.prepared import Prepared
@@ -22,7 +23,6 @@ from tgi_bench.drive.server_host import known_roots
 from tgi_bench.drive.stage_ask import Listener, Progress, StageAsk, of_search
 from tgi_bench.errors import InputError, LaunchError, NotRecordedError, StepError
 from tgi_bench.launch.after_failure import end_of_load, explained, found_dead, usable
-from tgi_bench.launch.contact import Contact, contact
 from tgi_bench.launch.endpoint import LaunchOptions, RunningServer
 from tgi_bench.launch.launcher import launch
 from tgi_bench.launch.metrics import gauge_asker

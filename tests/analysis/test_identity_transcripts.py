@@ -10,9 +10,9 @@ from tests.analysis.samples import deployment, facts
 from tests.launch.recorded_server import recorded
 from tgi_bench.analysis.rules import Check, CheckStatus
 from tgi_bench.analysis.run import DeploymentRecord
+from tgi_bench.ask import contact
 from tgi_bench.kinds.argument_rules import check_version
 from tgi_bench.kinds.identity_rules import identity_checks
-from tgi_bench.launch.contact import contact
 from tgi_bench.launch.facts import ServerSaid
 from tgi_bench.plan.plan import ANY_MODEL, AttachOptions, Engine, LauncherKind
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from tgi_bench.dialects.bytes_of_answer import Answer
 from tgi_bench.dialects.dialect import Abilities, Ask
+from tgi_bench.dialects.sampling import Sampling
 from tgi_bench.load_observation import RequestOutcome
 from tgi_bench.plan.load_trial import Spoken
-from tgi_bench.dialects.sampling import Sampling
 
 GREEDY = Sampling(False, None, None, None, None, None, False)
 ASK = Ask(prompt="a b", messages=(), prompt_tokens=2, output_tokens=3)

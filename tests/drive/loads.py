@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
 
+from tgi_bench.dialects.dialect import Abilities
+from tgi_bench.dialects.sampling import Sampling
 from tgi_bench.drive.load import run_stage
 from tgi_bench.drive.prepared import Prepared
-from tgi_bench.dialects.dialect import Abilities
 from tgi_bench.drive.stage_ask import Listener, Progress, StageAsk
 from tgi_bench.load_observation import LoadPart, LoadStage, RequestObservation, RequestOutcome
 from tgi_bench.plan.load_trial import (
@@ -22,7 +23,6 @@ from tgi_bench.plan.load_trial import (
     Spoken,
     Workload,
 )
-from tgi_bench.dialects.sampling import Sampling
 
 TOKENS = 5
 GREEDY = Sampling(False, None, None, None, None, None, False)

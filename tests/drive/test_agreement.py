@@ -20,10 +20,10 @@ from tests.server.router import serving
 from tests.server.router.real_ranks import FLASH, PADDED, real
 from tests.server.router.scripted_shard import Script
 from tgi_bench.dialects.abilities import Asking, find_out
-from tgi_bench.dialects.bytes_of_answer import Answer
 from tgi_bench.dialects.answer import read_answer
-from tgi_bench.dialects.openai import AskOptions, request_bytes
+from tgi_bench.dialects.bytes_of_answer import Answer
 from tgi_bench.dialects.dialect import Abilities, Ask, Reading
+from tgi_bench.dialects.openai import AskOptions, request_bytes
 from tgi_bench.load_observation import RequestOutcome
 from tgi_bench.plan.load_trial import Spoken
 from tgi_bench.server.config import Version

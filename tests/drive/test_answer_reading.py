@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.drive.asks import ASK, CHAT, COMPLETIONS, EVENT_STREAM, JSON, TGI, able, answer
-from tgi_bench.dialects.bytes_of_answer import Answer
 from tgi_bench.dialects.answer import read_answer
-from tgi_bench.dialects.event_tokens import placed
+from tgi_bench.dialects.bytes_of_answer import Answer
 from tgi_bench.dialects.dialect import Abilities, Reading
+from tgi_bench.dialects.event_tokens import placed
 from tgi_bench.load_observation import RequestOutcome, TokenSource
 from tgi_bench.plan.load_trial import Spoken
 

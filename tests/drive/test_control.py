@@ -1,4 +1,4 @@
-"""Questions before a load: one connection, and what is no answer."""
+"""Asker before a load: one connection, and what is no answer."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from tgi_bench.drive import control as under_test
-from tgi_bench.ask import Asking, Control
+from tgi_bench import ask as under_test
+from tgi_bench.ask import Asker, Asking
 from tgi_bench.errors import InputError
 
 _ANSWER = b"HTTP/1.1 200 OK\r\nX-Said: One\r\ncontent-length: 4\r\n%b\r\n\r\nnull"
@@ -52,7 +52,7 @@ def served(answers: list[bytes], connections: list[int]) -> Iterator[str]:
 def test_one_connection_for_all_questions() -> None:
     connections: list[int] = []
     kept = _ANSWER % b"connection: keep-alive"
-    with served([kept, kept, kept], connections) as url, Control(url, Asking()) as control:
+    with served([kept, kept, kept], connections) as url, Asker(url, Asking()) as control:
         replies = [control.get("/a"), control.post("/b", b"{}"), control.get("/c")]
     assert [reply.status for reply in replies] == [200, 200, 200]
     assert replies[0].headers[0] == (b"x-said", b"One")
@@ -65,7 +65,7 @@ def test_a_connection_that_the_server_ended_is_opened_again() -> None:
     silent_end = (_ANSWER % b"connection: keep-alive") + b"CLOSE"
     with (
         served([silent_end, silent_end], connections) as url,
-        Control(url, Asking(timeout_s=5.0)) as control,
+        Asker(url, Asking(timeout_s=5.0)) as control,
     ):
         assert control.get("/a").status == 200
         first = control._connection.sock
@@ -83,7 +83,7 @@ def test_a_connection_that_ends_when_it_is_asked_again() -> None:
     kept = _ANSWER % b"connection: keep-alive"
     with (
         served([failed, LATER, kept, LATER, kept], connections) as url,
-        Control(url, Asking(timeout_s=5.0)) as control,
+        Asker(url, Asking(timeout_s=5.0)) as control,
     ):
         assert [control.get("/a").status for _ in range(3)] == [500, 200, 200]
     assert len(connections) == 3
@@ -93,7 +93,7 @@ def test_it_is_asked_again_once() -> None:
     connections: list[int] = []
     with (
         served([_ANSWER % b"x: y", LATER, LATER, _ANSWER % b"x: y"], connections) as url,
-        Control(url, Asking(timeout_s=5.0)) as control,
+        Asker(url, Asking(timeout_s=5.0)) as control,
     ):
         assert control.get("/a").status == 200
         with pytest.raises(InputError, match="does not answer: "):
@@ -116,7 +116,7 @@ def test_what_is_no_answer(monkeypatch: pytest.MonkeyPatch, answer: bytes, reaso
     monkeypatch.setattr(under_test, "_MOST_BYTES", 3 if b"x: y" in answer else 1000)
     with (
         served([answer], []) as url,
-        Control(url, Asking(timeout_s=5.0)) as control,
+        Asker(url, Asking(timeout_s=5.0)) as control,
         pytest.raises(InputError, match=reason) as caught,
     ):
         control.get("/a")

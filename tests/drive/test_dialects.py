@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from tests.drive.asks import ASK, CHAT, COMPLETIONS, GREEDY, TGI, able
-from tgi_bench.dialects.openai import AskOptions, request_bytes, target
 from tgi_bench.dialects.dialect import Abilities, Ask
+from tgi_bench.dialects.openai import AskOptions, request_bytes, target
+from tgi_bench.dialects.sampling import Sampling
 from tgi_bench.errors import InputError
 from tgi_bench.plan.load_trial import Spoken
-from tgi_bench.dialects.sampling import Sampling
 
 OPTIONS = AskOptions(host="h:80", stream=True, sampling=GREEDY, headers=())
 WARM = Sampling(True, 0.5, 10, 0.9, 0.8, 1.1, True)

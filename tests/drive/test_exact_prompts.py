@@ -16,8 +16,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from tests.drive.asks import GREEDY, able
 from tests.drive.fake_engines import Engine, serve
-from tgi_bench.dialects.abilities import find_out
 from tgi_bench.ask import Asking
+from tgi_bench.dialects.abilities import find_out
 from tgi_bench.drive.exact_prompts import Fitting, PromptCounter, fit, fitting
 from tgi_bench.drive.tokenizer_file import TokenizerFile
 from tgi_bench.drive.word_tokens import learn

@@ -12,8 +12,8 @@ import pytest
 from tests.drive.faulty_server import Asked, FaultyServer
 from tests.drive.loads import MS, counted, outcomes, prepared, send_prepared, timed, trial
 from tgi_bench.dialects.bytes_of_answer import Answer
-from tgi_bench.drive.feeding import ClosedFeeder, ConversationFeeder, TimedFeeder
 from tgi_bench.dialects.dialect import Ask, Reading
+from tgi_bench.drive.feeding import ClosedFeeder, ConversationFeeder, TimedFeeder
 from tgi_bench.drive.request_maker import History, RequestMaker
 from tgi_bench.drive.worker_messages import Returned
 from tgi_bench.load_observation import LoadStage, RequestObservation, RequestOutcome, TokenSource

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.drive.recorded_http import ENGINES, Exchange, Meant, connection, meant, names
-from tgi_bench.dialects.bytes_of_answer import Answer
 from tgi_bench.dialects.answer import read_answer
-from tgi_bench.drive.http_framing import FramingError, ResponseFraming
+from tgi_bench.dialects.bytes_of_answer import Answer
 from tgi_bench.dialects.dialect import Abilities, Ask, Reading
 from tgi_bench.dialects.sse import events
+from tgi_bench.drive.http_framing import FramingError, ResponseFraming
 from tgi_bench.load_observation import RequestOutcome
 
 ASK = Ask(prompt="a", messages=(), prompt_tokens=None, output_tokens=20)

@@ -6,8 +6,8 @@ import pytest
 
 from tests.drive.recorded_http import Exchange, connection
 from tests.drive.replayer import Asked, Pick, Replayer, server_of
-from tgi_bench.dialects.abilities import FoundServer, find_out
 from tgi_bench.ask import Asking
+from tgi_bench.dialects.abilities import FoundServer, find_out
 from tgi_bench.errors import InputError
 from tgi_bench.plan.load_trial import Spoken
 

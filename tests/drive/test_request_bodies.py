@@ -7,8 +7,8 @@ from dataclasses import replace
 from itertools import product
 
 from tests.drive.asks import ASK, CHAT, COMPLETIONS, GREEDY, TGI, able
-from tgi_bench.dialects.openai import AskOptions, request_bytes
 from tgi_bench.dialects.dialect import Abilities, Ask
+from tgi_bench.dialects.openai import AskOptions, request_bytes
 from tgi_bench.errors import InputError
 from tgi_bench.plan.load_trial import Spoken
 

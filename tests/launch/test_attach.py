@@ -14,10 +14,10 @@ import pytest
 from tests.launch.deployments import deployment
 from tests.launch.test_process import wait_for
 from tests.launch.test_program import FAKE, _serve
+from tgi_bench.ask import contact
 from tgi_bench.errors import InputError, LaunchError
 from tgi_bench.launch import attach
 from tgi_bench.launch.attach import base_url
-from tgi_bench.launch.contact import contact
 from tgi_bench.launch.endpoint import Death, LaunchOptions
 from tgi_bench.launch.facts import ServerSaid
 from tgi_bench.launch.identity import Info

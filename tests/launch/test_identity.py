@@ -8,8 +8,8 @@ import pytest
 
 from tests.launch.deployments import deployment
 from tests.launch.recorded_server import answering, answers_of, recorded
+from tgi_bench.ask import contact
 from tgi_bench.errors import LaunchError
-from tgi_bench.launch.contact import contact
 from tgi_bench.launch.endpoint import LaunchOptions
 from tgi_bench.launch.facts import ServerSaid
 from tgi_bench.launch.launcher import launch

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from tests.launch import servers
+from tgi_bench.ask import contact
 from tgi_bench.errors import LaunchError
 from tgi_bench.launch import process as process_module
-from tgi_bench.launch.contact import contact
 from tgi_bench.launch.endpoint import silent
 from tgi_bench.launch.identity import info_of
 from tgi_bench.launch.log import LogFile, listening_on

@@ -5,21 +5,22 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from tgi_bench.dialects.answer import read_answer
-from tgi_bench.ask import NO_KEY, Asking, Control, ControlReply
-from tgi_bench.dialects.openai import AskOptions, body_bytes, target
+from tgi_bench.ask import Asker, Asking, Reply
+from tgi_bench.dialects.answer import answer_of, read_answer
+from tgi_bench.dialects.dialect import Abilities, Ask, Reading
 from tgi_bench.dialects.identity import (
     LoadIdentity,
     identified,
     model_to_ask,
     with_headers,
 )
-from tgi_bench.dialects.dialect import Abilities, Ask, Reading
+from tgi_bench.dialects.openai import AskOptions, body_bytes, target
+from tgi_bench.dialects.sampling import Sampling
 from tgi_bench.dialects.tokenize_route import TOKENIZE_PATH, tokens_of
 from tgi_bench.errors import NAME_THE_KEY, InputError
+from tgi_bench.http_rules import NO_KEY
 from tgi_bench.load_observation import RequestOutcome, TokenSource
 from tgi_bench.plan.load_trial import Spoken
-from tgi_bench.dialects.sampling import Sampling
 
 __all__ = ["Asking", "FoundServer", "find_out"]
 
@@ -61,7 +62,7 @@ def find_out(
     not know.
     Raises InputError where nothing answers as asked.
     """
-    with Control(url, options) as control:
+    with Asker(url, options) as control:
         identity = identified(control, engine)
         if identity.engine == "tgi" and spoken in (Spoken.AUTO, Spoken.TGI):
             return _tgi(control, identity)
@@ -84,12 +85,12 @@ def find_out(
         raise InputError("; ".join(reasons))
 
 
-def _tgi(control: Control, identity: LoadIdentity) -> FoundServer:
+def _tgi(control: Asker, identity: LoadIdentity) -> FoundServer:
     able = replace(_tgi_able(), truncates=True, max_input_tokens=identity.max_input_tokens)
     return FoundServer(replace(able, tokenize_path=_tokenize_path(control, able)), identity)
 
 
-def _check_generate(control: Control) -> None:
+def _check_generate(control: Asker) -> None:
     """Raises InputError where one token does not come from TGI's own route."""
     able = _tgi_able()
     reply, reading = _probed(control, able, stream=False)
@@ -102,7 +103,7 @@ def _tgi_able() -> Abilities:
 
 
 def _openai(
-    control: Control, identity: LoadIdentity, spoken: Spoken, model: str
+    control: Asker, identity: LoadIdentity, spoken: Spoken, model: str
 ) -> FoundServer | str:
     """What it can do there, or why it does not answer there."""
     engine = identity.engine
@@ -140,7 +141,7 @@ def _count_of_events(engine: str) -> str | None:
     return "timings_per_token" if engine == "llamacpp" else "continuous_usage_stats"
 
 
-def _less(able: Abilities, reply: ControlReply) -> Abilities | None:
+def _less(able: Abilities, reply: Reply) -> Abilities | None:
     """Asked without the keys that a refusal names; without the least needed one where it names
     none, as long as there is one. min_tokens takes the place of ignore_eos."""
     said = reply.body.decode(errors="replace")
@@ -166,19 +167,19 @@ def _in_effect(asked: Abilities, reading: Reading) -> Abilities:
     )
 
 
-def _probed(control: Control, able: Abilities, stream: bool = True) -> tuple[ControlReply, Reading]:
+def _probed(control: Asker, able: Abilities, stream: bool = True) -> tuple[Reply, Reading]:
     options = AskOptions(host="", stream=stream, sampling=_GREEDY, headers=())
     reply = control.post(target(able, stream), body_bytes(_PROBE, able, options))
     if reply.status in NO_KEY:
         raise control.key_missing(reply)
-    reading = read_answer(reply.answer, able, stream, _PROBE, None)
+    reading = read_answer(answer_of(reply), able, stream, _PROBE, None)
     if reading.outcome is RequestOutcome.OVERLOADED:
         raise InputError(f"{control.url} takes no request now: {reading.reason}")
     return reply, reading
 
 
 def _refused(
-    control: Control, able: Abilities, reply: ControlReply, reading: Reading, stream: bool = True
+    control: Asker, able: Abilities, reply: Reply, reading: Reading, stream: bool = True
 ) -> str:
     where = f"{control.url}{target(able, stream)}"
     if reply.status in _NO_ROUTE:
@@ -186,7 +187,7 @@ def _refused(
     return f"{where} gave no token: {reading.reason}{_of_a_key(control, reply)}"
 
 
-def _of_a_key(control: Control, reply: ControlReply) -> str:
+def _of_a_key(control: Asker, reply: Reply) -> str:
     """A hint, where a refusal may be for want of a key: litellm says 500 or 400 then."""
     if not _KEY_WORDS.search(reply.body.decode(errors="replace")):
         if control.has_key or reply.status < 500:
@@ -195,6 +196,6 @@ def _of_a_key(control: Control, reply: ControlReply) -> str:
     return "; it may want another API key" if control.has_key else f"; {NAME_THE_KEY}"
 
 
-def _tokenize_path(control: Control, able: Abilities) -> str | None:
+def _tokenize_path(control: Asker, able: Abilities) -> str | None:
     found = tokens_of(control, replace(able, tokenize_path=TOKENIZE_PATH), _PROBE.prompt)
     return None if found is None else TOKENIZE_PATH

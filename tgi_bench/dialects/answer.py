@@ -6,10 +6,13 @@ from collections.abc import Callable
 
 import orjson
 
-from tgi_bench.drive import openai_answers, tgi_answers
+from tgi_bench.ask import Reply
+from tgi_bench.dialects import openai_answers
+from tgi_bench.dialects import tgi as tgi_answers
 from tgi_bench.dialects.bytes_of_answer import Answer
 from tgi_bench.dialects.dialect import Abilities, Ask, Reading
-from tgi_bench.dialects.said import MOST_OF_AN_ERROR, Said, shortened, told_error, unreadable
+from tgi_bench.dialects.said import MOST_OF_AN_ERROR, Said, told_error, unreadable
+from tgi_bench.inert import shortened
 from tgi_bench.load_observation import RequestOutcome, TokenSource
 from tgi_bench.plan.load_trial import Spoken
 
@@ -47,6 +50,11 @@ def read_answer(
     if failed is not None:
         return said.reading(*failed)
     return said.reading(RequestOutcome.OK, "")
+
+
+def answer_of(reply: Reply) -> Answer:
+    """A reply to a single question as a load's answer, without times."""
+    return Answer(reply.status, reply.headers, ((0, reply.body),), 0, 0, None, "")
 
 
 def _said(

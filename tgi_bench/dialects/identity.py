@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tgi_bench.ask import NO_KEY, Control, ControlReply
-from tgi_bench.dialects.said import count_of, shortened, word_of
+from tgi_bench.ask import Asker, Reply
+from tgi_bench.dialects.said import count_of, word_of
 from tgi_bench.errors import InputError
+from tgi_bench.http_rules import NO_KEY
+from tgi_bench.inert import shortened
 
 _OWNERS = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llamacpp"}
 """owned_by of /v1/models."""
@@ -61,13 +63,13 @@ class LoadIdentity:
         return ", ".join([self.engine or "of no known engine", *stated])
 
 
-def identified(control: Control, engine: str) -> LoadIdentity:
+def identified(control: Asker, engine: str) -> LoadIdentity:
     """engine: as Abilities has it; "" is not known and found out.
 
     Raises InputError where nothing answers, or an API key is wanted.
     """
     if engine in ("", "tgi"):
-        info = mapping(control.get("/info"))
+        info = control.get("/info").mapping
         model = word_of(info.get("model_id"))
         if model is not None and "version" in info:
             limit = count_of(info.get("max_input_tokens", info.get("max_input_length")))
@@ -83,9 +85,9 @@ def identified(control: Control, engine: str) -> LoadIdentity:
     return found
 
 
-def with_headers(identity: LoadIdentity, reply: ControlReply) -> LoadIdentity:
+def with_headers(identity: LoadIdentity, reply: Reply) -> LoadIdentity:
     """As the answer to a request shows it: a proxy names itself in its headers alone."""
-    version = reply.answer.header(_LITELLM_HEADER)
+    version = reply.header(_LITELLM_HEADER)
     if version is None:
         return identity
     found = identity.stating(("x-litellm-version", version.decode("latin-1")))
@@ -111,12 +113,12 @@ def model_to_ask(url: str, identity: LoadIdentity, model: str | None) -> str:
     raise InputError(f"{said}: name one of them as the model (`tgi-bench load`: --model)")
 
 
-def _listed(control: Control) -> tuple[LoadIdentity, list[str], int | None]:
+def _listed(control: Asker) -> tuple[LoadIdentity, list[str], int | None]:
     """What /v1/models says: names, who owns them, and the context of the first (vLLM, SGLang)."""
     reply = control.get("/v1/models")
     if reply.status in NO_KEY:
         raise control.key_missing(reply)
-    listed = mapping(reply).get("data")
+    listed = reply.mapping.get("data")
     entries = [e for e in (listed if isinstance(listed, list) else []) if isinstance(e, dict)]
     names = tuple(name for e in entries if (name := word_of(e.get("id"))) is not None)
     others = [e.get("root") for e in entries]
@@ -129,16 +131,16 @@ def _listed(control: Control) -> tuple[LoadIdentity, list[str], int | None]:
         said = "an empty list" if reply.status == 200 else shortened(reply.sentence)
         unlisted = f"/v1/models says no model: {said}"
     owners = [word_of(entry.get("owned_by")) or "" for entry in entries]
-    if (reply.answer.header(b"server") or b"") == _LLAMACPP_HEADER:
+    if (reply.header(b"server") or b"") == _LLAMACPP_HEADER:
         owners.insert(0, "llamacpp")
     context = count_of(entries[0].get("max_model_len")) if entries else None
     return LoadIdentity("", names, unlisted).named(own), owners, context
 
 
-def _by_its_own_routes(control: Control, found: LoadIdentity) -> LoadIdentity:
+def _by_its_own_routes(control: Asker, found: LoadIdentity) -> LoadIdentity:
     """What the engine's own routes tell; where it is not known, the one that answers names it."""
     if found.engine in ("", "llamacpp"):
-        props = mapping(control.get("/props"))
+        props = control.get("/props").mapping
         settings = props.get("default_generation_settings")
         if isinstance(settings, dict):
             context = count_of(settings.get("n_ctx"))
@@ -148,18 +150,12 @@ def _by_its_own_routes(control: Control, found: LoadIdentity) -> LoadIdentity:
             limit = context - 1 if context else None
             return replace(found, engine="llamacpp", max_input_tokens=limit)
     if found.engine in ("", "sglang"):
-        path = word_of(mapping(control.get("/get_model_info")).get("model_path"))
+        path = word_of(control.get("/get_model_info").mapping.get("model_path"))
         if path is not None:
             return replace(found.named((path,)), engine="sglang")
     if found.engine in ("", "vllm"):
-        said = mapping(control.get("/version"))
+        said = control.get("/version").mapping
         version = word_of(said.get("version"))
         if version is not None and list(said) == ["version"]:
             return replace(found.stating(("/version", version)), engine="vllm")
     return found
-
-
-def mapping(reply: ControlReply) -> dict[object, object]:
-    """The body of a 200 as an object; {} where it is none."""
-    said = reply.json if reply.status == 200 else None
-    return dict(said) if isinstance(said, dict) else {}

@@ -7,37 +7,15 @@ ggml-org/llama.cpp.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 import orjson
 
 from tgi_bench.dialects.dialect import Abilities, Ask
-from tgi_bench.errors import InputError
-from tgi_bench.inert import one_line
-from tgi_bench.plan.load_trial import Spoken
 from tgi_bench.dialects.sampling import Sampling
-
-USER_AGENT = "tgi-bench"
-_OWN_HEADERS = frozenset(
-    {
-        "accept",
-        "accept-encoding",
-        "connection",
-        "content-length",
-        "content-type",
-        "expect",
-        "host",
-        "te",
-        "transfer-encoding",
-        "upgrade",
-        "user-agent",
-    }
-)
-"""What the request says itself, or what would change its framing."""
-_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
-_HOST = re.compile(r"[\x21-\x7e]+")
+from tgi_bench.errors import InputError
+from tgi_bench.http_rules import USER_AGENT, checked_host, checked_path, header_lines
+from tgi_bench.plan.load_trial import Spoken
 
 _JsonValue = str | int | float | bool | dict[str, "_JsonValue"] | list[dict[str, str]]
 _Body = dict[str, _JsonValue]
@@ -79,8 +57,8 @@ def request_bytes(ask: Ask, abilities: Abilities, options: AskOptions) -> bytes:
     body = body_bytes(ask, abilities, options)
     accept = "text/event-stream" if options.stream else "application/json"
     head = (
-        f"POST {_checked_path(options.base_path)}{target(abilities, options.stream)} HTTP/1.1\r\n"
-        f"Host: {_checked_host(options.host)}\r\n"
+        f"POST {checked_path(options.base_path)}{target(abilities, options.stream)} HTTP/1.1\r\n"
+        f"Host: {checked_host(options.host)}\r\n"
         f"User-Agent: {USER_AGENT}\r\n"
         f"Accept: {accept}\r\n"
         "Accept-Encoding: identity\r\n"
@@ -221,32 +199,3 @@ def _no_place(key: str, abilities: Abilities) -> InputError:
     return InputError(
         f"sampling.{key} has no place in the {abilities.spoken} API of {whose}: leave it out"
     )
-
-
-def header_lines(headers: tuple[tuple[str, str], ...]) -> str:
-    """Their lines, each with its line end. Raises InputError where one cannot be sent."""
-    lines = []
-    for name, value in headers:
-        if not _HEADER_NAME.fullmatch(name):
-            raise InputError(f'"{one_line(name)}" is no name of an HTTP header')
-        if name.lower() in _OWN_HEADERS:
-            raise InputError(f"the header {name} is set by the request itself: leave it out")
-        if not _HEADER_VALUE.fullmatch(value):
-            # The value may be a key: it is not shown.
-            raise InputError(
-                f"the value of the header {name} holds a character that no header may have"
-            )
-        lines.append(f"{name}: {value}\r\n")
-    return "".join(lines)
-
-
-def _checked_host(host: str) -> str:
-    if not _HOST.fullmatch(host):
-        raise InputError(f'"{one_line(host)}" is no host of a URL')
-    return host
-
-
-def _checked_path(path: str) -> str:
-    if path and not (path.startswith("/") and _HOST.fullmatch(path)):
-        raise InputError(f'"{one_line(path)}" is no path of a URL')
-    return path.rstrip("/")

@@ -8,10 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tgi_bench.dialects.dialect import Reading
-from tgi_bench.inert import one_line
+from tgi_bench.inert import shortened
 from tgi_bench.load_observation import RequestOutcome, TokenSource
 
-_MOST_CHARACTERS = 200
 MOST_OF_AN_ERROR = 300
 """Characters of what a server said of an error."""
 _OVERLOADED_TYPES = frozenset(
@@ -171,12 +170,6 @@ def count_of(value: object) -> int | None:
 def word_of(value: object) -> str | None:
     """A text that is not empty, else None: TGI's completions say "" for no finish reason."""
     return value if isinstance(value, str) and value else None
-
-
-def shortened(text: str, most: int = _MOST_CHARACTERS) -> str:
-    """On one line, with control characters escaped, at most so many characters."""
-    line = one_line(" ".join(text[: 4 * most].split()))
-    return line if len(line) <= most else f"{line[: most - 3]}..."
 
 
 def unreadable(data: bytes, where: str) -> str:

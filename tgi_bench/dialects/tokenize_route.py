@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import orjson
 
-from tgi_bench.ask import NO_KEY, Control
+from tgi_bench.ask import Asker
 from tgi_bench.dialects.dialect import Abilities
 from tgi_bench.dialects.said import count_of
+from tgi_bench.http_rules import NO_KEY
 
 TOKENIZE_PATH = "/tokenize"
 """Of all four engines."""
 
 
-def tokens_of(control: Control, abilities: Abilities, text: str) -> int | None:
+def tokens_of(control: Asker, abilities: Abilities, text: str) -> int | None:
     """Tokens of a prompt; None where the server has no such path or does not tell a count.
 
     Raises InputError where it wants an API key: TGI wants none for all that is asked before.

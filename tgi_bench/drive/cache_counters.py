@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from tgi_bench.ask import Asking, Control
+from tgi_bench.ask import Asker, Asking
 from tgi_bench.errors import InputError
 from tgi_bench.load_observation import CacheCounters
 
@@ -73,7 +73,7 @@ def asker(url: str, asking: Asking) -> Callable[[], CacheCounters | None]:
 
     def ask() -> CacheCounters | None:
         try:
-            with Control(url, soon) as control:
+            with Asker(url, soon) as control:
                 reply = control.get(_PATH)
         except InputError:
             return None  # "not checked" by this: the load itself says what is wrong with the server

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from tgi_bench.dialects.bytes_of_answer import Answer
 from tgi_bench.dialects.answer import read_answer
+from tgi_bench.dialects.bytes_of_answer import Answer
+from tgi_bench.dialects.dialect import Ask
 from tgi_bench.dialects.openai import AskOptions, request_bytes
 from tgi_bench.drive.http_framing import ResponseFraming
-from tgi_bench.dialects.dialect import Ask
 from tgi_bench.errors import TgiBenchError
 from tgi_bench.load_observation import RequestOutcome
 from tgi_bench.plan.load_trial import Spoken
@@ -49,7 +49,7 @@ def connected(prepared: Prepared, timeout_s: float) -> socket.socket:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if not tls:
         return sock
-    from tgi_bench.drive.tls import client_context
+    from tgi_bench.http_rules import client_context
 
     return client_context(prepared.verify_tls).wrap_socket(sock, server_hostname=host)
 

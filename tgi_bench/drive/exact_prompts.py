@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from tgi_bench.dialects.answer import read_answer
-from tgi_bench.ask import Asking, Control
-from tgi_bench.dialects.openai import AskOptions, body_bytes, target
+from tgi_bench.ask import Asker, Asking
+from tgi_bench.dialects.answer import answer_of, read_answer
 from tgi_bench.dialects.dialect import Abilities, Ask
-from tgi_bench.dialects.said import shortened
+from tgi_bench.dialects.openai import AskOptions, body_bytes, target
+from tgi_bench.dialects.sampling import Sampling
 from tgi_bench.dialects.tokenize_route import tokens_of
 from tgi_bench.drive.tokenizer_file import TokenizerFile
 from tgi_bench.drive.word_tokens import Counts, WordTokens, learn
 from tgi_bench.errors import InputError
+from tgi_bench.inert import shortened
 from tgi_bench.load_observation import RequestOutcome
 from tgi_bench.plan.load_trial import FileKind, LoadTrial, Spoken
 from tgi_bench.plan.prompts import batch_prompts
 from tgi_bench.plan.request_spec import RequestSpec
-from tgi_bench.dialects.sampling import Sampling
 
 NOT_EXACT = "not exact: "
 """Begins the sentence where lengths are not, or not known to be, those asked."""
@@ -74,7 +74,7 @@ def fitting(url: str, abilities: Abilities, asking: Asking, trial: LoadTrial) ->
     count = None if file is None else file.count
     if not _has_lengths(trial):
         return Fitting("texts of the file, as they are", count=count)
-    with Control(url, asking) as control:
+    with Asker(url, asking) as control:
 
         def asked(texts: Sequence[str]) -> list[int]:
             return [_asked(control, abilities, text) for text in texts]
@@ -201,7 +201,7 @@ def _has_lengths(trial: LoadTrial) -> bool:
     return file is None or file.kind not in (FileKind.JSONL, FileKind.SHAREGPT)
 
 
-def _asked(control: Control, abilities: Abilities, text: str) -> int:
+def _asked(control: Asker, abilities: Abilities, text: str) -> int:
     found = tokens_of(control, abilities, text)
     if found is None:
         raise InputError(
@@ -211,13 +211,13 @@ def _asked(control: Control, abilities: Abilities, text: str) -> int:
     return found
 
 
-def _seen(control: Control, abilities: Abilities, text: str) -> int | None:
+def _seen(control: Asker, abilities: Abilities, text: str) -> int | None:
     """By a request for one token, not streamed, that the server is not asked to cut."""
     able = replace(abilities, truncates=False)
     ask = Ask(prompt=text, messages=(), prompt_tokens=None, output_tokens=1)
     options = AskOptions(host="", stream=False, sampling=_GREEDY, headers=())
     reply = control.post(target(able, stream=False), body_bytes(ask, able, options))
-    reading = read_answer(reply.answer, able, False, ask, None)
+    reading = read_answer(answer_of(reply), able, False, ask, None)
     if reading.outcome is not RequestOutcome.OK:
         raise InputError(
             f"{control.url} refused a prompt of {len(text.split())} words: {reading.reason}"

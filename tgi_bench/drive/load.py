@@ -10,11 +10,11 @@ import gc
 from dataclasses import replace
 from urllib.parse import urlsplit
 
+from tgi_bench.dialects.said import OVERLOAD
 from tgi_bench.drive import worker_messages as w
 from tgi_bench.drive.load_stage import Stage, shares
 from tgi_bench.drive.preparation import LoadTarget, prepare
 from tgi_bench.drive.prepared import Prepared
-from tgi_bench.dialects.said import OVERLOAD
 from tgi_bench.drive.server_host import HostWatch
 from tgi_bench.drive.stage_ask import Listener, StageAsk
 from tgi_bench.drive.workers import Ahead, cores, started, wait_until_ready

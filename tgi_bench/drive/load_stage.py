@@ -7,12 +7,12 @@ from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from tgi_bench.drive import worker_messages as w
 from tgi_bench.dialects.answer import read_answer
+from tgi_bench.dialects.dialect import NamesHeard
+from tgi_bench.drive import worker_messages as w
 from tgi_bench.drive.feeding import ClosedFeeder, ConversationFeeder, Feeder, TimedFeeder
 from tgi_bench.drive.parts import NO_END, Parts
 from tgi_bench.drive.prepared import Prepared
-from tgi_bench.dialects.dialect import NamesHeard
 from tgi_bench.drive.refusal import together
 from tgi_bench.drive.request_maker import RequestMaker
 from tgi_bench.drive.schedule import (

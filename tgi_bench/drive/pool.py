@@ -45,7 +45,7 @@ class Pool:
         self._unresolved: FailedRequestError | None = None
         self._context: ssl.SSLContext | None = None
         if setup.tls:
-            from tgi_bench.drive.tls import client_context
+            from tgi_bench.http_rules import client_context
 
             self._context = client_context(setup.verify)
         self._addresses = self._resolved()

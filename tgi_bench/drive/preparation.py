@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
-from tgi_bench.dialects.openai import AskOptions, body_bytes
+from tgi_bench.dialects.dialect import Abilities, Ask
 from tgi_bench.dialects.identity import LoadIdentity
+from tgi_bench.dialects.openai import AskOptions, body_bytes
 from tgi_bench.drive.prepared import Prepared
 from tgi_bench.drive.quick_acknowledgement import require_quick_acknowledgements
-from tgi_bench.dialects.dialect import Abilities, Ask
 from tgi_bench.load_observation import StageConditions
 from tgi_bench.plan.load_trial import LoadTrial
 from tgi_bench.plan.plan import ANY_MODEL

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from tgi_bench.dialects.dialect import Ask
 from tgi_bench.dialects.openai import AskOptions, request_bytes
 from tgi_bench.drive.prepared import Prepared
-from tgi_bench.dialects.dialect import Ask
 from tgi_bench.plan.load_trial import Spoken
 from tgi_bench.plan.request_spec import RequestSpec
 

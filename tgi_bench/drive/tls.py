@@ -10,16 +10,6 @@ from tgi_bench.load_observation import RequestOutcome
 _READ_BYTES = 1 << 16
 
 
-def client_context(verify: bool) -> ssl.SSLContext:
-    """The system's certificates; verify: False takes any certificate."""
-    context = ssl.create_default_context()
-    context.set_alpn_protocols(["http/1.1"])
-    if not verify:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context
-
-
 class TlsLayer:
     """One connection's encryption. Each method returns the bytes to send, or what was decrypted.
 

@@ -7,8 +7,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tgi_bench.dialects.said import shortened
 from tgi_bench.errors import InputError
+from tgi_bench.inert import shortened
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -13,8 +13,8 @@ from http.client import NOT_FOUND, OK, SERVICE_UNAVAILABLE
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from tgi_bench.ask import Contact, contact
 from tgi_bench.errors import NAME_THE_KEY, InputError, LaunchError
-from tgi_bench.launch.contact import Contact, contact
 from tgi_bench.launch.endpoint import Death, Endpoint, LaunchOptions, Progress, RunningServer
 from tgi_bench.launch.facts import ServerSaid, clean_identity
 from tgi_bench.launch.identity import LIVELINESS, is_litellm

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import docker
 
+from tgi_bench.ask import contact
 from tgi_bench.errors import LaunchError
 from tgi_bench.launch import docker_engine, docker_image, gpus
-from tgi_bench.launch.contact import contact
 from tgi_bench.launch.docker_container import Container
 from tgi_bench.launch.docker_image import ServerImage
 from tgi_bench.launch.docker_log import LogFollower

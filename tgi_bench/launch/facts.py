@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tgi_bench.launch.contact import Contact
+from tgi_bench.ask import Contact
 from tgi_bench.launch.identity import Info, identity_of, info_of, models_of
 from tgi_bench.launch.log import arguments_in_effect, capacity_tokens, is_padded, model_loaded
 from tgi_bench.launch.metrics import CAPACITY_METRIC, capacity_of

@@ -7,8 +7,9 @@ LiteLLM, as real ones answered them in tests/transcripts.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from http.client import OK
 
-from tgi_bench.launch.contact import Contact
+from tgi_bench.ask import Contact
 from tgi_bench.observation import Identity
 
 LIVELINESS = "/health/liveliness"
@@ -72,7 +73,7 @@ def models_of(contact: Contact) -> Models:
     names = tuple(name for entry in entries if (name := _text(entry.get("id"))) is not None)
     owners = (_text(entry.get("owned_by")) for entry in entries)
     engine = next((_OWNERS[owner] for owner in owners if owner in _OWNERS), None)
-    if answer.headers.get("server") == "llama.cpp":
+    if answer.header(b"server") == b"llama.cpp":
         engine = "llamacpp"
     return Models(names, engine)
 
@@ -102,7 +103,7 @@ def identity_of(contact: Contact, info: Info, models: Models) -> Identity:
 def is_litellm(contact: Contact) -> bool:
     """Whether its own health path answers as LiteLLM's does."""
     answer = contact.ask(LIVELINESS)
-    return answer is not None and answer.json == ALIVE
+    return answer is not None and answer.status == OK and answer.json == ALIVE
 
 
 def _by_its_own_routes(contact: Contact) -> tuple[str | None, str | None]:

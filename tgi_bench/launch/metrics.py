@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from http.client import OK
 
+from tgi_bench.ask import Contact, Reply
 from tgi_bench.device_observation import Gauges
-from tgi_bench.launch.contact import Contact, ServerAnswer, answered
 
 _CAPACITY = re.compile(r"^tgi_batch_max_total_tokens(?:\{[^}]*\})? ([0-9.eE+]+)\s*$", re.MULTILINE)
 
@@ -39,10 +38,8 @@ def gauge_asker(contact: Contact) -> Callable[[], Callable[[], Gauges]]:
 
 
 def _asked_gauges(contact: Contact) -> Callable[[], Gauges]:
-    connection = contact.asked(_GAUGES_PATH)
-    if connection is None:
-        return lambda: ()
-    return lambda: _gauges(_text(answered(connection)))
+    read = contact.begin(_GAUGES_PATH)
+    return lambda: _gauges(_text(read()))
 
 
 def _gauges(text: str) -> Gauges:
@@ -53,7 +50,5 @@ def _gauges(text: str) -> Gauges:
         return ()
 
 
-def _text(answer: ServerAnswer | None) -> str:
-    """The body of a 200; "" of anything else."""
-    good = answer is not None and answer.status == OK
-    return answer.body.decode(errors="replace") if answer is not None and good else ""
+def _text(answer: Reply | None) -> str:
+    return "" if answer is None else answer.text

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from tgi_bench.launch.contact import contact
+from tgi_bench.ask import contact
 from tgi_bench.launch.identity import models_of
 from tgi_bench.launch.secrets import bearer
 from tgi_bench.plan.engines import Dialect, EngineSpec, engine_spec

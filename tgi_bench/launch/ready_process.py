@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tgi_bench.ask import contact
 from tgi_bench.errors import LaunchError
-from tgi_bench.launch.contact import contact
 from tgi_bench.launch.endpoint import Death, Endpoint, LaunchOptions, RunningServer
 from tgi_bench.launch.facts import Started, facts_of
 from tgi_bench.launch.probe import FindUrl, ServerProbe

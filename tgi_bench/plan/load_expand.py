@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from math import ceil, exp
 
+from tgi_bench.dialects.sampling import Sampling
 from tgi_bench.errors import ExperimentError, Problem
 from tgi_bench.plan.load_keys import (
     MOST_TOKENS,
@@ -43,7 +44,6 @@ from tgi_bench.plan.load_trial import (
 )
 from tgi_bench.plan.plan import Deployment
 from tgi_bench.plan.quantities import duration_s, to_ns
-from tgi_bench.dialects.sampling import Sampling
 from tgi_bench.plan.section import SamplingKeys
 
 PROMPT_TOKENS = 512

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from tgi_bench.dialects.sampling import Sampling as Sampling
 from tgi_bench.plan.engines import Engine as Engine
 from tgi_bench.plan.engines import engine_spec
 from tgi_bench.plan.load_trial import LoadTrial as LoadTrial
-from tgi_bench.dialects.sampling import Sampling as Sampling
 from tgi_bench.plan.task_trial import DirectModel, TaskTrial
 
 ArgumentValue = str | int | float | bool | None

@@ -9,6 +9,7 @@ import json
 from dataclasses import asdict
 from typing import Any
 
+from tgi_bench.dialects.sampling import Sampling
 from tgi_bench.plan.load_trial import (
     Arrivals,
     ClosedLoop,
@@ -36,7 +37,6 @@ from tgi_bench.plan.load_trial import (
     WorkloadFile,
 )
 from tgi_bench.plan.load_trial_fields import arrivals_fields, workload_fields
-from tgi_bench.dialects.sampling import Sampling
 
 
 def encode(trial: LoadTrial) -> str:

@@ -21,6 +21,7 @@ from tgi_bench.analysis.client_error import (
     most_in_flight,
     percentiles,
 )
+from tgi_bench.dialects.sampling import Sampling
 from tgi_bench.errors import InputError, LaunchError, TgiBenchError
 from tgi_bench.launch.owned_folder import NULL_SERVER, owned_folder
 from tgi_bench.load_observation import ClientFloor, LoadStage, RequestObservation
@@ -34,7 +35,6 @@ from tgi_bench.plan.load_trial import (
     Spoken,
     Workload,
 )
-from tgi_bench.dialects.sampling import Sampling
 from tgi_bench.selfcheck.memory_watch import MemoryPeak, watched
 from tgi_bench.server.null.loop import HOST
 from tgi_bench.server.null.timing import ServedLog, StreamPace, decode

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from tgi_bench.analysis.load_run import LoadDistribution, StageSummary
+from tgi_bench.dialects.sampling import Sampling
 from tgi_bench.load_observation import LoadStage
 from tgi_bench.plan.load_trial import (
     METRICS,
@@ -21,7 +22,6 @@ from tgi_bench.plan.load_trial import (
     Spoken,
     TraceTimes,
 )
-from tgi_bench.dialects.sampling import Sampling
 from tgi_bench.report import units
 
 METRIC_NAMES = dict(

@@ -15,6 +15,8 @@ from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from tgi_bench.ask import Contact, contact
+from tgi_bench.devices.take import choice_of
+from tgi_bench.devices.watch import TelemetryWatch
 from tgi_bench.drive.load import run_stage
 from tgi_bench.drive.preparation import LoadTarget, prepare
 from tgi_bench.drive.prepared import Prepared
@@ -35,8 +37,6 @@ from tgi_bench.plan.prompts import prompts_of
 from tgi_bench.record.load_recording import LoadRecording
 from tgi_bench.record.runs import require_room
 from tgi_bench.record.store import RunStore
-from tgi_bench.record.telemetry_choice import choice_of
-from tgi_bench.record.telemetry_watch import TelemetryWatch
 from tgi_bench.watcher import Watcher
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from tgi_bench.analysis.telemetry import (
     summarise_telemetry,
 )
 from tgi_bench.analysis.telemetry_measured import measured_batches
-from tgi_bench.device_observation import (
+from tgi_bench.devices.observation import (
     Device,
     DeviceKind,
     DeviceSample,

@@ -8,9 +8,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tests.record.fake_nvml import FakeNvml, Gpu
-from tgi_bench.record.telemetry_nvml import Nvml
-from tgi_bench.record.telemetry_sampler import Sampler, ThisMachine
+from tests.devices.fake_nvml import FakeNvml, Gpu
+from tgi_bench.devices.sampler import Sampler, ThisMachine
+from tgi_bench.devices.sources import Nvml
 
 GPUS = 8
 

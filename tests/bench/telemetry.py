@@ -16,20 +16,20 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.bench.figures import Figure
-from tgi_bench.device_observation import Telemetry
-from tgi_bench.drive.ranks import Ranks
-from tgi_bench.launch.endpoint import LaunchOptions
-from tgi_bench.launch.launcher import launch
-from tgi_bench.plan.experiment_text import load_plan
-from tgi_bench.plan.prompts import batch_prompts
-from tgi_bench.record.telemetry import DeviceSampling
-from tgi_bench.record.telemetry_take import (
+from tgi_bench.devices.observation import Telemetry
+from tgi_bench.devices.take import (
     POWERCAP,
     PROGRAM,
     Take,
     Whose,
     why_nothing_to_sample,
 )
+from tgi_bench.devices.watch import DeviceSampling
+from tgi_bench.drive.ranks import Ranks
+from tgi_bench.launch.endpoint import LaunchOptions
+from tgi_bench.launch.launcher import launch
+from tgi_bench.plan.experiment_text import load_plan
+from tgi_bench.plan.prompts import batch_prompts
 from tgi_bench.wire import codec
 from tgi_bench.wire import messages as m
 

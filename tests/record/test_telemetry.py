@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.devices.powercap import zone
 from tests.record import samples
-from tests.record.powercap import zone
-from tgi_bench.device_observation import (
+from tgi_bench.devices.observation import (
     Device,
     DeviceKind,
     DeviceSample,
@@ -22,6 +22,8 @@ from tgi_bench.device_observation import (
     Telemetry,
     without_devices,
 )
+from tgi_bench.devices.take import ELSEWHERE, SIMULATED, Take, Whose, choice_of, own_devices
+from tgi_bench.devices.watch import TelemetryWatch
 from tgi_bench.errors import ResultsError, RunFileError
 from tgi_bench.plan.plan import (
     AttachOptions,
@@ -35,10 +37,7 @@ from tgi_bench.plan.plan import (
 )
 from tgi_bench.record import schema
 from tgi_bench.record.store import RunStore
-from tgi_bench.record.telemetry_choice import ELSEWHERE, SIMULATED, choice_of, own_devices
 from tgi_bench.record.telemetry_schema import TELEMETRY_TABLES
-from tgi_bench.record.telemetry_take import Take, Whose
-from tgi_bench.record.telemetry_watch import TelemetryWatch
 
 TRIAL, SECOND, THIRD = (t.trial_id for t in samples.plan().trials)
 ME = os.getpid()
@@ -236,7 +235,7 @@ def test_whose_processes_a_running_server_has(
 ) -> None:
     takes: list[Take] = []
     monkeypatch.setattr(
-        "tgi_bench.record.telemetry.DeviceSampling.take", lambda _, take: takes.append(take)
+        "tgi_bench.devices.watch.DeviceSampling.take", lambda _, take: takes.append(take)
     )
     zone(tmp_path, "intel-rapl:0", "package-0")
     watch = TelemetryWatch(powercap=tmp_path)
@@ -317,7 +316,7 @@ def test_a_server_that_says_that_it_simulates(tmp_path: Path) -> None:
 def test_a_machine_without_any_and_a_sampler_that_cannot_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tgi_bench.record.telemetry_take._DRIVERS", ())
+    monkeypatch.setattr("tgi_bench.devices.take._DRIVERS", ())
     with stored(tmp_path) as store:
         watch = TelemetryWatch(powercap=tmp_path)
         with watch.of(ON_CPU):

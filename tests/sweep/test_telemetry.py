@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.record.powercap import zone
+from tests.devices.powercap import zone
 from tests.torch_engine.needs_torch import needs_torch
 from tests.torch_engine.tiny import write_config
 from tgi_bench.cli.run_view import load
+from tgi_bench.devices.watch import TelemetryWatch
 from tgi_bench.drive.stage_ask import Progress, StageAsk
 from tgi_bench.errors import LaunchError
 from tgi_bench.kinds.documents import documents
@@ -24,7 +25,6 @@ from tgi_bench.plan.experiment_text import load_plan
 from tgi_bench.plan.load_trial import LoadTrial
 from tgi_bench.plan.plan import BatchTrial, Deployment
 from tgi_bench.record.store import RunHeader, RunStore
-from tgi_bench.record.telemetry_watch import TelemetryWatch
 from tgi_bench.sweep import Sweep
 
 WATTS = 20

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
-from tgi_bench.device_observation import (
+from tgi_bench.devices.observation import (
     Device,
     DeviceKind,
     DeviceSample,

@@ -14,7 +14,7 @@ from tgi_bench.analysis.telemetry_measured import (
     measured_stages,
     measured_tasks,
 )
-from tgi_bench.device_observation import Telemetry
+from tgi_bench.devices.observation import Telemetry
 from tgi_bench.inert import all_on_one_line, on_one_line
 from tgi_bench.record.store import RunStore
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tgi_bench.analysis.rules import Check, Rule, Seen, apply, listed
 from tgi_bench.analysis.telemetry import TelemetrySummary
-from tgi_bench.device_observation import DeviceKind
+from tgi_bench.devices.observation import DeviceKind
 
 THROTTLED = "devices were not throttled"
 ALONE = "no other process computed on the devices"

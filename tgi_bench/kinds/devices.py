@@ -10,7 +10,7 @@ from tgi_bench.analysis.load_run import LoadSummary
 from tgi_bench.analysis.planned import planned_setup
 from tgi_bench.analysis.run import Origin, Run, TrialSummary
 from tgi_bench.analysis.telemetry import DeviceFigures, TelemetrySummary
-from tgi_bench.device_observation import DeviceKind, Gauges
+from tgi_bench.devices.observation import DeviceKind, Gauges
 from tgi_bench.errors import InputError
 from tgi_bench.estimate.memory import prefill_memory
 from tgi_bench.estimate.setup import Setup

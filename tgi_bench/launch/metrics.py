@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 from tgi_bench.ask import Contact, Reply
-from tgi_bench.device_observation import Gauges
+from tgi_bench.devices.observation import Gauges
 
 _CAPACITY = re.compile(r"^tgi_batch_max_total_tokens(?:\{[^}]*\})? ([0-9.eE+]+)\s*$", re.MULTILINE)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tgi_bench.device_observation import Gauges, Telemetry
+from tgi_bench.devices.observation import Gauges, Telemetry
 from tgi_bench.errors import NotRecordedError, ResultsError
 from tgi_bench.load_observation import ClientFloor, LoadStage, RequestObservation
 from tgi_bench.observation import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from dataclasses import astuple
 
-from tgi_bench.device_observation import Device, DeviceKind, DeviceSample, Gauges, Telemetry
+from tgi_bench.devices.observation import Device, DeviceKind, DeviceSample, Gauges, Telemetry
 
 _BEGIN, _END = "begin", "end"
 

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.record.powercap import RANGE_UJ, zone
-from tgi_bench.device_observation import DeviceKind
-from tgi_bench.record.telemetry_processes import Processes
-from tgi_bench.record.telemetry_rapl import RaplDevice, rapl_devices
-from tgi_bench.record.telemetry_take import Whose
+from tests.devices.powercap import RANGE_UJ, zone
+from tgi_bench.devices.observation import DeviceKind
+from tgi_bench.devices.sources import Processes, RaplDevice, rapl_devices
+from tgi_bench.devices.take import Whose
 
 NOBODY = Processes(Whose.CHILDREN, frozenset(), ())
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from tgi_bench.record.telemetry_nvml import NvmlError
+from tgi_bench.devices.sources import NvmlError
 
 Told = TypeVar("Told")
 

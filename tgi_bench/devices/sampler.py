@@ -1,9 +1,9 @@
 """A process of its own that samples devices while a trial runs, at a cost that it watches itself.
 
-    python -m tgi_bench.record.telemetry_sampler <sweep's process id> [<powercap folder>]
+    python -m tgi_bench.devices.sampler <sweep's process id> [<powercap folder>]
 
-It reads commands from stdin and writes lines to stdout (telemetry_lines). It ends when stdin does,
-or when the sweep is no longer its parent: a sweep that was killed leaves none behind.
+It reads commands from stdin and writes lines to stdout (take). It ends when stdin does, or when the
+sweep is no longer its parent: a sweep that was killed leaves none behind.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from tgi_bench.device_observation import Device, DeviceSample
-from tgi_bench.record.telemetry_lines import (
+from tgi_bench.devices.observation import Device, DeviceSample
+from tgi_bench.devices.sources import Nvml, NvmlDevice, Processes, nvml_module, rapl_devices
+from tgi_bench.devices.take import (
     BEGIN,
+    POWERCAP,
     Ended,
+    Take,
     Taken,
     Tick,
+    Whose,
     read_command,
     said_line,
 )
-from tgi_bench.record.telemetry_nvml import Nvml, NvmlDevice, nvml_module
-from tgi_bench.record.telemetry_processes import Processes
-from tgi_bench.record.telemetry_rapl import rapl_devices
-from tgi_bench.record.telemetry_take import POWERCAP, Take, Whose
 
 SHORTEST_PERIOD_S = 0.1
 LONGEST_PERIOD_S = 5.0

@@ -16,23 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.record.fake_nvml import FakeNvml, Gpu
-from tests.record.powercap import zone
-from tgi_bench.device_observation import DeviceKind, Telemetry, without_devices
-from tgi_bench.record.telemetry import DeviceSampling
-from tgi_bench.record.telemetry_lines import (
-    BEGIN,
-    END,
-    Ended,
-    Taken,
-    Tick,
-    command,
-    read_command,
-    read_said,
-    said_line,
-    take_line,
-)
-from tgi_bench.record.telemetry_sampler import (
+from tests.devices.fake_nvml import FakeNvml, Gpu
+from tests.devices.powercap import zone
+from tgi_bench.devices.observation import DeviceKind, Telemetry, without_devices
+from tgi_bench.devices.sampler import (
     LONGEST_PERIOD_S,
     MOST_CORE_SHARE,
     SHORTEST_PERIOD_S,
@@ -40,7 +27,22 @@ from tgi_bench.record.telemetry_sampler import (
     Sampler,
     ThisMachine,
 )
-from tgi_bench.record.telemetry_take import Take, Whose, why_nothing_to_sample
+from tgi_bench.devices.take import (
+    BEGIN,
+    END,
+    Ended,
+    Take,
+    Taken,
+    Tick,
+    Whose,
+    command,
+    read_command,
+    read_said,
+    said_line,
+    take_line,
+    why_nothing_to_sample,
+)
+from tgi_bench.devices.watch import DeviceSampling
 
 TAKE = Take(None, 1, True, Whose.CHILDREN, (os.getpid(),))
 STRANGER = 4_190_003
@@ -277,8 +279,8 @@ def test_a_program_that_is_not_there(tmp_path: Path) -> None:
 PARENT = """
 import sys, time
 from pathlib import Path
-from tgi_bench.record.telemetry import DeviceSampling
-from tgi_bench.record.telemetry_take import Take, Whose
+from tgi_bench.devices.watch import DeviceSampling
+from tgi_bench.devices.take import Take, Whose
 sampling = DeviceSampling.start(powercap=Path(sys.argv[1]))
 sampling.take(Take((), 0, True, Whose.CHILDREN, (1,)))
 sampling.begin()
@@ -301,7 +303,7 @@ def test_after_kill_9_of_the_sweep_it_ends_by_itself(tmp_path: Path) -> None:
 
 
 def test_what_a_machine_offers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tgi_bench.record.telemetry_take._DRIVERS", (tmp_path / "nvidiactl",))
+    monkeypatch.setattr("tgi_bench.devices.take._DRIVERS", (tmp_path / "nvidiactl",))
     none = "this machine has no NVIDIA driver and no RAPL counter"
     assert why_nothing_to_sample(tmp_path) == none
     (tmp_path / "nvidiactl").touch()

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.record.fake_nvml import LOST, NOT_SUPPORTED, UNKNOWN, FakeNvml, Gpu
-from tgi_bench.device_observation import Device, DeviceKind
-from tgi_bench.record.telemetry_nvml import NvmlDevice, nvml_module
-from tgi_bench.record.telemetry_processes import Processes
-from tgi_bench.record.telemetry_take import Whose
+from tests.devices.fake_nvml import LOST, NOT_SUPPORTED, UNKNOWN, FakeNvml, Gpu
+from tgi_bench.devices.observation import Device, DeviceKind
+from tgi_bench.devices.sources import NvmlDevice, Processes, nvml_module
+from tgi_bench.devices.take import Whose
 
 OURS, EARLIER, STRANGER = 910_001, 910_002, 910_003
 
@@ -109,7 +108,7 @@ def test_whose_processes_are_on_it(
     pids: tuple[int, ...],
     others: int | None,
 ) -> None:
-    monkeypatch.setattr("tgi_bench.record.telemetry_processes._has_ended", lambda pid: False)
+    monkeypatch.setattr("tgi_bench.devices.sources._has_ended", lambda pid: False)
     found = Processes(whose, frozenset(before), (77,), proc(tmp_path))
     assert found.others(frozenset(pids)) == others
     assert found.others(frozenset(pids)) == others  # remembered

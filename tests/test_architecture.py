@@ -23,6 +23,9 @@ ARROWS: dict[str, frozenset[str]] = {
     "process_tree": frozenset(),
     "kernel_stamps": frozenset(),
     "codec": frozenset(),
+    "words": frozenset(),
+    "sections": frozenset(),
+    "engines": frozenset(),
     "http_rules": frozenset(),
     "ask": frozenset(),
     "memory_evidence": frozenset(),
@@ -30,24 +33,40 @@ ARROWS: dict[str, frozenset[str]] = {
     "wire": frozenset(),
     "estimate": frozenset(),
     "torch_engine": frozenset({"estimate"}),
-    "dialects": frozenset({"ask", "plan"}),
-    "plan": frozenset({"dialects"}),
+    "dialects": frozenset({"ask", "plan", "engines"}),
+    "plan": frozenset({"dialects", "engines", "sections"}),
     "devices": frozenset({"plan"}),
-    "launch": frozenset({"ask", "plan", "devices"}),
-    "drive": frozenset({"dialects", "ask", "plan", "wire", "torch_engine", "kernel_stamps"}),
-    "record": frozenset({"dialects", "plan", "devices"}),
-    "analysis": frozenset({"plan", "estimate", "devices"}),
-    "report": frozenset({"analysis", "plan", "estimate"}),
-    "kinds": frozenset({"dialects", "report", "analysis", "record", "devices", "estimate", "plan"}),
-    "published": frozenset({"kinds", "report", "analysis", "record", "estimate", "plan"}),
+    "launch": frozenset({"ask", "engines", "sections", "plan", "devices"}),
+    "drive": frozenset(
+        {"dialects", "ask", "engines", "sections", "plan", "wire", "torch_engine", "kernel_stamps"}
+    ),
+    "record": frozenset({"dialects", "engines", "sections", "plan", "devices"}),
+    "analysis": frozenset({"engines", "sections", "plan", "estimate", "devices"}),
+    "report": frozenset({"analysis", "engines", "sections", "plan", "estimate"}),
+    "kinds": frozenset(
+        {
+            "dialects",
+            "report",
+            "analysis",
+            "record",
+            "devices",
+            "estimate",
+            "engines",
+            "sections",
+            "plan",
+        }
+    ),
+    "published": frozenset(
+        {"kinds", "report", "analysis", "record", "estimate", "engines", "plan"}
+    ),
     "server": frozenset({"wire", "estimate", "torch_engine", "kernel_stamps"}),
     "watcher": frozenset({"drive", "plan"}),
     "sweep": frozenset(
-        {"ask", "launch", "drive", "devices", "record", "plan", "analysis", "watcher"}
+        {"ask", "launch", "drive", "devices", "record", "engines", "plan", "analysis", "watcher"}
     ),
     "sweep_direct": frozenset({"drive", "devices", "record", "plan", "analysis"}),
     "selfcheck": frozenset(
-        {"analysis", "dialects", "launch", "plan", "record", "report", "server"}
+        {"analysis", "dialects", "launch", "sections", "plan", "record", "report", "server"}
     ),
     "cli": frozenset(
         {
@@ -58,6 +77,8 @@ ARROWS: dict[str, frozenset[str]] = {
             "estimate",
             "kinds",
             "launch",
+            "engines",
+            "sections",
             "plan",
             "published",
             "record",
@@ -77,6 +98,7 @@ FOR_ALL = frozenset(
         "observation",
         "load_observation",
         "codec",
+        "words",
         "http_rules",
         "memory_evidence",
         "task_observation",
@@ -85,7 +107,7 @@ FOR_ALL = frozenset(
     }
 )
 FORBIDDEN_NAMES = frozenset({"utils", "util", "common", "helpers", "base", "manager", "registry"})
-QUICK = ("plan", "estimate")
+QUICK = ("sections", "engines", "plan", "estimate")
 HEAVY = frozenset({"numpy", "scipy", "grpc", "aiohttp", "httpx", "docker", "torch", "transformers"})
 # The two files of arrays: fits of the estimate's constants, which no quick file imports; and what
 # the formulas do differently with arrays, which imports numpy inside its functions.

@@ -23,6 +23,7 @@ from tgi_bench.drive.prepared import Prepared
 from tgi_bench.drive.sent_texts import SentTexts
 from tgi_bench.drive.server_host import known_roots
 from tgi_bench.drive.stage_ask import Listener, Progress, StageAsk, of_search
+from tgi_bench.engines.engine import Engine
 from tgi_bench.errors import InputError, LaunchError, NotRecordedError, StepError
 from tgi_bench.launch.after_failure import end_of_load, explained, found_dead, usable
 from tgi_bench.launch.endpoint import LaunchOptions, RunningServer
@@ -31,7 +32,6 @@ from tgi_bench.launch.metrics import gauge_asker
 from tgi_bench.launch.secrets import Redactor, headers_of
 from tgi_bench.load_observation import LoadStage, RequestObservation
 from tgi_bench.observation import Outcome, ServerFacts, StepObservation, TrialEnd
-from tgi_bench.plan.engines import Engine
 from tgi_bench.plan.plan import AttachOptions, BatchTrial, Deployment, LauncherKind, LoadTrial, Plan
 from tgi_bench.plan.prompts import prompts_of
 from tgi_bench.record.load_recording import LoadRecording

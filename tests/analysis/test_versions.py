@@ -12,10 +12,10 @@ import pytest
 from tests.launch.recorded_server import TRANSCRIPTS
 from tgi_bench.analysis.rules import CheckStatus
 from tgi_bench.analysis.run import DeploymentRecord
+from tgi_bench.engines.engine import Engine
+from tgi_bench.engines.versions import built_from, tags_saying
 from tgi_bench.kinds.argument_rules import check_version
 from tgi_bench.observation import Identity, ServerFacts
-from tgi_bench.plan.engines import Engine
-from tgi_bench.plan.launcher_args import built_from, tags_saying
 from tgi_bench.plan.plan import Deployment, EmbeddedOptions, LauncherKind, Timeouts
 
 OF_336 = "efb94e0d3db6aba9d464bc9a2f83191146203152"

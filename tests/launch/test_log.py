@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tgi_bench.engines.argument_values import parse_command_line
+from tgi_bench.engines.printed import args_message, debug_form
 from tgi_bench.launch import log
 from tgi_bench.launch.cause import fatal_cause
 from tgi_bench.launch.log import LogFile
-from tgi_bench.plan.launcher_args import args_message, debug_form, parse_command_line
 
 STAMP = "2024-03-06T18:04:02.019265Z"
 ARGV = ["--model-id", 'a "b", {c: d}', "--num-shard", "2", "--quantize", "gptq"]

@@ -15,6 +15,7 @@ import pytest
 
 from tests.launch import servers
 from tgi_bench.ask import contact
+from tgi_bench.engines.engine import Engine, engine_spec
 from tgi_bench.errors import LaunchError
 from tgi_bench.launch import process as process_module
 from tgi_bench.launch.endpoint import silent
@@ -26,7 +27,6 @@ from tgi_bench.launch.probe import ServerProbe
 from tgi_bench.launch.process import ServerProcess
 from tgi_bench.launch.readiness import wait_until_ready
 from tgi_bench.launch.secrets import Redactor
-from tgi_bench.plan.engines import Engine, engine_spec
 from tgi_bench.plan.plan import Timeouts
 
 

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.launch.deployments import deployment
+from tgi_bench.engines.engine import Engine
 from tgi_bench.errors import InputError
 from tgi_bench.launch.secrets import (
     MASK,
@@ -23,7 +24,6 @@ from tgi_bench.launch.secrets import (
     require_set,
     secret_names,
 )
-from tgi_bench.plan.engines import Engine
 from tgi_bench.plan.plan import AttachOptions, Deployment, LauncherKind
 
 TOKEN = 'hf_a"b\\cdéf/+='

@@ -8,8 +8,8 @@ from typing import Annotated
 import pytest
 from pydantic import Field
 
-from tgi_bench.plan.attribute_texts import texts_of, with_texts
-from tgi_bench.plan.section import Section
+from tgi_bench.sections.refusal import texts_of, with_texts
+from tgi_bench.sections.section import Section
 
 
 class InnerKeys(Section):

@@ -11,7 +11,7 @@ from tgi_bench.plan.deployment_id import deployment_id
 from tgi_bench.plan.expand import expand
 from tgi_bench.plan.experiment import Experiment, validate
 from tgi_bench.plan.plan import ArgumentValue, Override
-from tgi_bench.plan.yaml_tree import Tree, parse_yaml
+from tgi_bench.sections.yaml_tree import Tree, parse_yaml
 
 BLOOMZ = """
 experiment: bloomz-7b1-mt

@@ -6,6 +6,7 @@ import shlex
 
 import pytest
 
+from tgi_bench.engines.engine import secret_in
 from tgi_bench.errors import ExperimentError
 from tgi_bench.plan.expand import expand
 from tgi_bench.plan.experiment import from_json, to_json
@@ -19,7 +20,6 @@ from tgi_bench.plan.plan import (
     ProcessOptions,
     Timeouts,
 )
-from tgi_bench.plan.secret_words import secret_in
 
 TEXT = """experiment: e
 model: org/model

@@ -6,19 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tgi_bench.engines.argument_values import check, command_line, parse_command_line
+from tgi_bench.engines.arguments import Kind, arguments_of
+from tgi_bench.engines.printed import args_message, debug_form
+from tgi_bench.engines.versions import NEWEST, parse_version, version_of_image
 from tgi_bench.errors import InputError
-from tgi_bench.plan.launcher_args import (
-    NEWEST,
-    Kind,
-    args_message,
-    arguments_of,
-    check,
-    command_line,
-    debug_form,
-    parse_command_line,
-    parse_version,
-    version_of_image,
-)
 from tgi_bench.plan.plan import ArgumentValue
 
 VERSIONS = ("0.8.2", "0.9.0", "0.9.4", "1.0.3", "1.4.5", "2.0.4", "2.2.0", "2.4.1", NEWEST)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tgi_bench.errors import InputError
-from tgi_bench.plan.quantities import duration_s, share, span, to_ns
+from tgi_bench.sections.quantities import duration_s, share, span, to_ns
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tgi_bench.engines.engine import Dialect, Engine, engine_spec
 from tgi_bench.errors import ExperimentError
-from tgi_bench.plan.engines import Dialect, Engine, engine_spec
 from tgi_bench.plan.expand import expand
 from tgi_bench.plan.experiment_text import load
 from tgi_bench.plan.plan import Deployment

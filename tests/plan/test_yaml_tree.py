@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tgi_bench.plan.yaml_tree import YamlError, parse_yaml
+from tgi_bench.sections.yaml_tree import YamlError, parse_yaml
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.record import samples
+from tgi_bench.engines.arguments import arguments_of
 from tgi_bench.errors import ResultsError
 from tgi_bench.observation import Outcome, PublishedFigures, TrialEnd
-from tgi_bench.plan.launcher_args import arguments_of
 from tgi_bench.plan.plan import (
     ArgumentValue,
     AttachOptions,

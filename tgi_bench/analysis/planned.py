@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tgi_bench.engines.engine import engine_spec
 from tgi_bench.errors import InputError
 from tgi_bench.estimate.calibration import (
     TRANSFORMERS,
@@ -23,7 +24,6 @@ from tgi_bench.estimate.memory import (
 from tgi_bench.estimate.setup import Setup
 from tgi_bench.estimate.step_time import decode_time, generate_s, prefill_time
 from tgi_bench.estimate.tables import accelerator, model_shape
-from tgi_bench.plan.engines import engine_spec
 from tgi_bench.plan.plan import (
     BatchTrial,
     Deployment,

@@ -128,7 +128,7 @@ def _matrix(options: MatrixOptions) -> tuple[list[Configuration], list[str]]:
 
 
 def _newest() -> str:
-    from tgi_bench.plan.launcher_args import NEWEST
+    from tgi_bench.engines.versions import NEWEST
 
     return NEWEST
 

@@ -30,7 +30,7 @@ class ExperimentRequest:
         """The experiment after overrides, and its plan; raises InputError."""
         # They read YAML, which `tgi-bench load` has none of.
         from tgi_bench.plan.experiment_text import load_plan, parse_overrides
-        from tgi_bench.plan.yaml_tree import MAX_BYTES
+        from tgi_bench.sections.yaml_tree import MAX_BYTES
 
         overrides = parse_overrides(self.settings, self.launcher)
         text = read_text(self.file, "experiment", MAX_BYTES)

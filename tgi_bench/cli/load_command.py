@@ -15,7 +15,7 @@ from tgi_bench.plan.experiment import Experiment, validate
 from tgi_bench.plan.plan import ANY_MODEL, Plan
 
 if TYPE_CHECKING:
-    from tgi_bench.plan.yaml_tree import Tree
+    from tgi_bench.sections.yaml_tree import Tree
 
 _KEY = re.compile("|".join((*map(re.escape, FLAGS), r"(?:load|server)\.[a-z_]+(?:\.[a-z_]+)*")))
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import click
 
 from tgi_bench.errors import ExperimentError, Problem
-from tgi_bench.plan.nearest import shown, suggestion
+from tgi_bench.words import shown, suggestion
 
 if TYPE_CHECKING:
-    from tgi_bench.plan.yaml_tree import Tree
+    from tgi_bench.sections.yaml_tree import Tree
 
 Given = Mapping[str, tuple[str, ...]]
 """The words that came with each option that was typed, by the option's name: {"--rate": ("1,2",)}.

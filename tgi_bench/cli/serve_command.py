@@ -8,21 +8,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tgi_bench.cli.engine_options import EngineOptions
+from tgi_bench.engines.argument_values import LauncherSettings, parse_command_line
+from tgi_bench.engines.arguments import SettingValue, arguments_of
+from tgi_bench.engines.printed import debug_form
+from tgi_bench.engines.versions import NEWEST, is_known, parse_version, unknown_behaviour
 from tgi_bench.errors import InputError
 from tgi_bench.estimate.calibration import tgi_stack
 from tgi_bench.estimate.setup import UNCALIBRATED, Constants
 from tgi_bench.estimate.tables import accelerator, model_names, model_shape
-from tgi_bench.plan.launcher_args import (
-    NEWEST,
-    LauncherSettings,
-    SettingValue,
-    arguments_of,
-    debug_form,
-    is_known,
-    parse_command_line,
-    parse_version,
-    unknown_behaviour,
-)
 from tgi_bench.server.config import EngineConfig, RouterLimits, ServerConfig
 from tgi_bench.torch_engine.architecture import config_positions, named_positions
 from tgi_bench.torch_engine.spec import DeviceChoice, ModelSpec, Weights, WeightType, require_extra

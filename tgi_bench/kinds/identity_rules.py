@@ -13,8 +13,8 @@ from pathlib import PurePosixPath
 from tgi_bench.analysis.accelerator_of import said_devices
 from tgi_bench.analysis.rules import Check, Rule, Seen, apply
 from tgi_bench.analysis.run import DeploymentRecord
+from tgi_bench.engines.engine import engine_spec
 from tgi_bench.observation import Identity, ServerFacts
-from tgi_bench.plan.engines import engine_spec
 from tgi_bench.plan.plan import (
     ANY_MODEL,
     ASSUMED_ACCELERATOR,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from tgi_bench.analysis.load_run import LoadSummary
 from tgi_bench.analysis.run import DeploymentRecord, Origin, Run, TrialSummary
 from tgi_bench.analysis.scaling import Setting, has_figures, settings, usable
+from tgi_bench.engines.engine import engine_spec
 from tgi_bench.kinds.batch.columns import (
     BATCH_SIZE,
     WHOLE,
@@ -19,7 +20,6 @@ from tgi_bench.kinds.batch.columns import (
 from tgi_bench.kinds.devices import telemetry_section
 from tgi_bench.kinds.load.page import load_section
 from tgi_bench.observation import Outcome
-from tgi_bench.plan.engines import engine_spec
 from tgi_bench.plan.plan import BatchTrial, Engine
 from tgi_bench.report import units
 from tgi_bench.report.column import VERDICT, Column, Grid

@@ -12,6 +12,7 @@ from pathlib import Path
 import docker
 
 from tgi_bench.ask import contact
+from tgi_bench.engines.engine import Engine, engine_spec
 from tgi_bench.errors import LaunchError
 from tgi_bench.launch import docker_engine, docker_image, gpus
 from tgi_bench.launch.docker_container import Container
@@ -34,7 +35,6 @@ from tgi_bench.launch.process import number_start
 from tgi_bench.launch.program import free_ports
 from tgi_bench.launch.readiness import wait_until_ready
 from tgi_bench.launch.secrets import Redactor, handed_on, require_set
-from tgi_bench.plan.engines import Engine, engine_spec
 from tgi_bench.plan.plan import Deployment
 
 _ACCELERATOR_VARIABLE = "TGI_BENCH_ACCELERATOR"

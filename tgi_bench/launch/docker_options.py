@@ -10,10 +10,10 @@ from typing import Any
 
 from docker.types import DeviceRequest, LogConfig
 
+from tgi_bench.engines.engine import engine_spec
 from tgi_bench.errors import LaunchError
 from tgi_bench.launch.docker_engine import LOCAL
 from tgi_bench.launch.gpus import Gpus
-from tgi_bench.plan.engines import engine_spec
 from tgi_bench.plan.plan import Deployment, DockerOptions
 from tgi_bench.plan.server_command import Reach, server_arguments
 

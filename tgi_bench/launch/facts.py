@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tgi_bench.ask import Contact
+from tgi_bench.engines.engine import Dialect, Engine, engine_spec
 from tgi_bench.launch.identity import Info, identity_of, info_of, models_of
 from tgi_bench.launch.log import arguments_in_effect, capacity_tokens, is_padded, model_loaded
 from tgi_bench.launch.metrics import CAPACITY_METRIC, capacity_of
 from tgi_bench.launch.secrets import Redactor
 from tgi_bench.observation import Identity, ServerFacts
-from tgi_bench.plan.engines import Dialect, Engine, engine_spec
 from tgi_bench.plan.plan import MODEL_SERVED
 
 _CAPACITY_LINE = "log line `Setting max batch total tokens to N`"

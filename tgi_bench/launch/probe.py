@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 import httpx
 
 from tgi_bench.ask import contact
+from tgi_bench.engines.engine import Dialect, EngineSpec, engine_spec
 from tgi_bench.launch.identity import models_of
 from tgi_bench.launch.secrets import bearer
-from tgi_bench.plan.engines import Dialect, EngineSpec, engine_spec
 from tgi_bench.plan.plan import Deployment
 
 NO_KEY = (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN)

@@ -8,13 +8,13 @@ import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
+from tgi_bench.engines.engine import Engine, engine_spec
 from tgi_bench.errors import InputError, LaunchError
 from tgi_bench.launch.cause import port_taken
 from tgi_bench.launch.endpoint import LaunchOptions, RunningServer
 from tgi_bench.launch.ready_process import Program, running
 from tgi_bench.launch.secrets import require_set
 from tgi_bench.launch.sockets import socket_folder
-from tgi_bench.plan.engines import Engine, engine_spec
 from tgi_bench.plan.plan import Deployment, ProcessOptions
 from tgi_bench.plan.server_command import Reach, server_arguments
 

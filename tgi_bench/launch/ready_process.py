@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tgi_bench.ask import contact
+from tgi_bench.engines.arguments import arguments_of
+from tgi_bench.engines.engine import Engine, engine_spec
 from tgi_bench.errors import LaunchError
 from tgi_bench.launch.endpoint import Death, Endpoint, LaunchOptions, RunningServer
 from tgi_bench.launch.facts import Started, facts_of
@@ -18,8 +20,6 @@ from tgi_bench.launch.process import Command, ServerProcess
 from tgi_bench.launch.readiness import wait_until_ready
 from tgi_bench.launch.secrets import Redactor, handed_on
 from tgi_bench.launch.server_environ import needed
-from tgi_bench.plan.engines import Engine, engine_spec
-from tgi_bench.plan.launcher_args import arguments_of
 from tgi_bench.plan.plan import Deployment
 
 _FAILED_TERM_WAIT_S = 0.5

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Self
 from urllib.parse import unquote
 
+from tgi_bench.engines.engine import Engine, engine_spec
+from tgi_bench.engines.versions import parse_version
 from tgi_bench.errors import InputError
 from tgi_bench.launch.secret_forms import FormsPattern, forms_of
 from tgi_bench.launch.server_environ import PROXIES
-from tgi_bench.plan.engines import Engine, engine_spec
 from tgi_bench.plan.host_keys import variables_in, with_variables
-from tgi_bench.plan.launcher_args import parse_version
 from tgi_bench.plan.plan import AttachOptions, Deployment, LauncherKind
 
 MASK = "[redacted]"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from tgi_bench.plan.secret_words import is_secret_name
+from tgi_bench.engines.engine import is_secret_name
 
 PROXIES = frozenset({"http_proxy", "https_proxy", "all_proxy", "no_proxy", "ftp_proxy"})
 """In whatever case."""

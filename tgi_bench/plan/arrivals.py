@@ -14,7 +14,7 @@ from math import sqrt
 
 from tgi_bench.plan.draws import exponential, gamma, sequence
 from tgi_bench.plan.load_trial import OpenLoop, Process, RatePart
-from tgi_bench.plan.quantities import NS
+from tgi_bench.sections.quantities import NS
 
 
 def send_offsets_ns(arrivals: OpenLoop, duration_ns: int | None, stream: str = "") -> Iterator[int]:

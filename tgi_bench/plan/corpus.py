@@ -15,8 +15,8 @@ from tgi_bench.errors import InputError
 from tgi_bench.inert import one_line
 from tgi_bench.plan.load_keys import MOST_TOKENS
 from tgi_bench.plan.load_trial import FileKind
-from tgi_bench.plan.nearest import shown, suggestion
-from tgi_bench.plan.quantities import NS
+from tgi_bench.sections.quantities import NS
+from tgi_bench.words import shown, suggestion
 
 MOONCAKE_BLOCK_TOKENS = 512
 """Tokens of the prompt that one of hash_ids stands for."""

@@ -7,8 +7,8 @@ import re
 from collections.abc import Sequence
 from hashlib import sha256
 
-from tgi_bench.plan.nearest import shown
 from tgi_bench.plan.plan import ArgumentValue
+from tgi_bench.words import shown
 
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,40}", re.ASCII)
 _LOOKS_OTHERWISE = re.compile(r"none|null|true|false|[0-9.]+(e[-0-9]+)?", re.ASCII | re.IGNORECASE)

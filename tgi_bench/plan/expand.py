@@ -7,12 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from hashlib import sha256
 
-from tgi_bench.errors import ExperimentError, InputError, Problem
-from tgi_bench.plan.argument_rules import argument_problems
-from tgi_bench.plan.deployment_id import deployment_id
-from tgi_bench.plan.engines import engine_spec
-from tgi_bench.plan.experiment import ENGINE_KEYS, BatchKeys, Experiment, ServerKeys
-from tgi_bench.plan.launcher_args import (
+from tgi_bench.engines.engine import argument_problems, engine_spec
+from tgi_bench.engines.versions import (
     NEWEST,
     is_known,
     parse_version,
@@ -20,6 +16,9 @@ from tgi_bench.plan.launcher_args import (
     unknown_behaviour,
     version_of_image,
 )
+from tgi_bench.errors import ExperimentError, InputError, Problem
+from tgi_bench.plan.deployment_id import deployment_id
+from tgi_bench.plan.experiment import ENGINE_KEYS, BatchKeys, Experiment, ServerKeys
 from tgi_bench.plan.limits import MOST_TRIALS, require_batch_within
 from tgi_bench.plan.load_expand import load_trials, sampling_of, trial_count
 from tgi_bench.plan.load_keys import LoadKeys

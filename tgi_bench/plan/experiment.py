@@ -29,10 +29,12 @@ from tgi_bench.plan.host_keys import (
 )
 from tgi_bench.plan.load_keys import Loads
 from tgi_bench.plan.load_rules import load_problems
-from tgi_bench.plan.nearest import shown
 from tgi_bench.plan.plan import ASSUMED_ACCELERATOR, ArgumentValue
-from tgi_bench.plan.refusal import NAME_PATTERN, SIZE_PATTERN, pattern_sentence, refusals
-from tgi_bench.plan.section import (
+from tgi_bench.plan.task_keys import DirectExperiment, task_problems
+from tgi_bench.sections.refusal import pattern_sentence, refusals
+from tgi_bench.sections.section import (
+    NAME_PATTERN,
+    SIZE_PATTERN,
     SamplingKeys,
     Section,
     Seed,
@@ -43,11 +45,11 @@ from tgi_bench.plan.section import (
     one_or_list,
     refused_value,
 )
-from tgi_bench.plan.task_keys import DirectExperiment, task_problems
+from tgi_bench.words import shown
 
 if TYPE_CHECKING:
     # What the command line makes a load of was never YAML.
-    from tgi_bench.plan.yaml_tree import Tree
+    from tgi_bench.sections.yaml_tree import Tree
 
 
 _CALIBRATION_CHARACTERS = 500
@@ -327,7 +329,7 @@ def from_json(text: str) -> Experiment:
 def json_schema() -> str:
     """The JSON Schema of the YAML file, for editors: indented, ends in a line's end."""
     # It reads source files: only here, as the texts are needed nowhere else.
-    from tgi_bench.plan.attribute_texts import with_texts
+    from tgi_bench.sections.refusal import with_texts
 
     adapter: TypeAdapter[AnyExperiment] = TypeAdapter(AnyExperiment)
     schema = with_texts(adapter.json_schema(mode="validation"), Section)

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 from pydantic import JsonValue
 from pydantic_core import PydanticCustomError
 
-from tgi_bench.plan.nearest import shown
-from tgi_bench.plan.secret_words import secret_in
+from tgi_bench.engines.engine import secret_in
+from tgi_bench.words import shown
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _VOLUME = re.compile(r"(?:/[^:]*|[A-Za-z0-9][A-Za-z0-9_.-]*):/[^:]*(?::(?:ro|rw)(?:,[zZ])?)?")

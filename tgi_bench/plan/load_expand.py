@@ -43,8 +43,8 @@ from tgi_bench.plan.load_trial import (
     WorkloadFile,
 )
 from tgi_bench.plan.plan import Deployment
-from tgi_bench.plan.quantities import duration_s, to_ns
-from tgi_bench.plan.section import SamplingKeys
+from tgi_bench.sections.quantities import duration_s, to_ns
+from tgi_bench.sections.section import SamplingKeys
 
 PROMPT_TOKENS = 512
 OUTPUT_TOKENS = 128

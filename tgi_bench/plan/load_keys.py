@@ -14,9 +14,9 @@ from pydantic_core import PydanticCustomError
 
 from tgi_bench.errors import InputError
 from tgi_bench.plan.host_keys import refused
-from tgi_bench.plan.quantities import duration_s, share, span
-from tgi_bench.plan.refusal import LOAD_NAME_PATTERN
-from tgi_bench.plan.section import (
+from tgi_bench.sections.quantities import duration_s, share, span
+from tgi_bench.sections.section import (
+    LOAD_NAME_PATTERN,
     Positive,
     SamplingKeys,
     Section,

@@ -16,8 +16,8 @@ from tgi_bench.plan.load_keys import (
     WorkloadKeys,
 )
 from tgi_bench.plan.load_trial import METRICS, STATISTICS, SUCCESS, FileKind, Slo
-from tgi_bench.plan.nearest import shown, suggestion
-from tgi_bench.plan.quantities import NS, duration_s, share
+from tgi_bench.sections.quantities import NS, duration_s, share
+from tgi_bench.words import shown, suggestion
 
 WAYS = ("concurrency", "rate", "ramp", "trace", "find")
 LATENCIES = tuple(f"{metric}_{statistic}" for metric in METRICS for statistic in STATISTICS)

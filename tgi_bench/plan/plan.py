@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tgi_bench.dialects.sampling import Sampling as Sampling
-from tgi_bench.plan.engines import Engine as Engine
-from tgi_bench.plan.engines import engine_spec
+from tgi_bench.engines.engine import Engine as Engine
+from tgi_bench.engines.engine import engine_spec
 from tgi_bench.plan.load_trial import LoadTrial as LoadTrial
 from tgi_bench.plan.task_trial import DirectModel, TaskTrial
 

@@ -6,10 +6,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tgi_bench.plan.engines import Engine, EngineSpec, engine_spec
-from tgi_bench.plan.launcher_args import arguments_of, command_line
-from tgi_bench.plan.nearest import shown
+from tgi_bench.engines.argument_values import command_line
+from tgi_bench.engines.arguments import arguments_of
+from tgi_bench.engines.engine import Engine, EngineSpec, engine_spec
 from tgi_bench.plan.plan import ArgumentValue, Deployment
+from tgi_bench.words import shown
 
 _PATH = re.compile(r"[./~].*|.*\.gguf", re.DOTALL | re.IGNORECASE)
 

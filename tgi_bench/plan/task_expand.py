@@ -10,7 +10,6 @@ from itertools import product
 
 from tgi_bench.errors import ExperimentError, Problem
 from tgi_bench.plan.limits import MOST_TRIALS, require_batch_within
-from tgi_bench.plan.nearest import suggestion
 from tgi_bench.plan.plan import Override, Plan
 from tgi_bench.plan.task_keys import (
     DirectExperiment,
@@ -27,6 +26,7 @@ from tgi_bench.plan.task_trial import (
     TaskDevice,
     TaskTrial,
 )
+from tgi_bench.words import suggestion
 
 _VARIABLE = ("dtype", "num_shard", "layer_split")
 _UNITS = {"b": 1, "k": 2**10, "m": 2**20, "g": 2**30}

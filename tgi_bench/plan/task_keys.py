@@ -8,9 +8,11 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from tgi_bench.plan.nearest import shown, suggestion
-from tgi_bench.plan.refusal import MODEL_PATTERN, NAME_PATTERN, SIZE_PATTERN
-from tgi_bench.plan.section import (
+from tgi_bench.plan.task_trial import Dtype
+from tgi_bench.sections.section import (
+    MODEL_PATTERN,
+    NAME_PATTERN,
+    SIZE_PATTERN,
     Section,
     Seed,
     Share,
@@ -19,7 +21,7 @@ from tgi_bench.plan.section import (
     no_duplicates,
     one_or_list,
 )
-from tgi_bench.plan.task_trial import Dtype
+from tgi_bench.words import shown, suggestion
 
 DEFAULT_RUNS = 5
 _MOST_DEVICES = 1024

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from hashlib import sha256
 
+from tgi_bench.engines.arguments import ROWS, arguments_of
+from tgi_bench.engines.versions import NEWEST, parse_version
 from tgi_bench.errors import InputError, TableError
 from tgi_bench.kinds.argument_rules import same
 from tgi_bench.observation import Outcome, PublishedFigures, TrialEnd
 from tgi_bench.plan.deployment_id import deployment_id
-from tgi_bench.plan.launcher_args import NEWEST, arguments_of, parse_version
-from tgi_bench.plan.launcher_args.table import ROWS
 from tgi_bench.plan.plan import (
     ArgumentValue,
     BatchTrial,

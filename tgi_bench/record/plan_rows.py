@@ -7,8 +7,8 @@ import sqlite3
 from dataclasses import asdict
 from typing import Any
 
+from tgi_bench.engines.arguments import arguments_of
 from tgi_bench.errors import InputError
-from tgi_bench.plan.launcher_args import arguments_of
 from tgi_bench.plan.plan import (
     ArgumentValue,
     AttachOptions,

@@ -7,13 +7,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
 
 from tgi_bench.analysis.run import DeploymentRecord, Origin, Run
+from tgi_bench.engines.argument_values import command_line, parse_command_line
+from tgi_bench.engines.arguments import arguments_of
+from tgi_bench.engines.printed import debug_form
 from tgi_bench.errors import InputError
-from tgi_bench.plan.launcher_args import (
-    arguments_of,
-    command_line,
-    debug_form,
-    parse_command_line,
-)
 from tgi_bench.plan.plan import (
     ANY_MODEL,
     ArgumentValue,

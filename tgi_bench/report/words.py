@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from tgi_bench.analysis.run import DeploymentRecord, Origin, Run
 from tgi_bench.analysis.scaling import Setting
 from tgi_bench.analysis.task_run import TaskSummary
+from tgi_bench.engines.engine import engine_spec
 from tgi_bench.observation import Outcome, TrialEnd
-from tgi_bench.plan.engines import engine_spec
 from tgi_bench.plan.plan import (
     ANY_MODEL,
     MODEL_SERVED,

@@ -7,7 +7,7 @@ from fractions import Fraction
 from math import isfinite
 
 from tgi_bench.errors import InputError
-from tgi_bench.plan.nearest import shown
+from tgi_bench.words import shown
 
 NS = 10**9
 LONGEST_S = 7 * 24 * 3600

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 
-from tgi_bench.plan.launcher_args.version import Version, parse_version
-from tgi_bench.plan.plan import ArgumentValue
+from tgi_bench.engines.versions import Version, parse_version
 
+ArgumentValue = str | int | float | bool | None
 SettingValue = ArgumentValue | tuple[int, ...] | tuple[str, ...]
 
 

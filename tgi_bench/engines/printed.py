@@ -5,9 +5,9 @@ from __future__ import annotations
 import struct
 from decimal import Decimal
 
-from tgi_bench.plan.launcher_args.command_line import LauncherSettings
-from tgi_bench.plan.launcher_args.table import ArgumentSpec, SettingValue, arguments_of
-from tgi_bench.plan.launcher_args.version import parse_version
+from tgi_bench.engines.argument_values import LauncherSettings
+from tgi_bench.engines.arguments import ArgumentSpec, SettingValue, arguments_of
+from tgi_bench.engines.versions import parse_version
 
 _INDENT = "    "
 _ESCAPES = str.maketrans(

@@ -7,8 +7,139 @@ ggml-org/llama.cpp (tools/server/README.md), and what their images run.
 
 from __future__ import annotations
 
+import re
+import shlex
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+
+from tgi_bench.engines.argument_values import check
+from tgi_bench.engines.arguments import ArgumentValue
+from tgi_bench.errors import Problem
+
+_SECRET = frozenset(
+    {
+        "apikey",
+        "authorization",
+        "authtoken",
+        "credential",
+        "credentials",
+        "key",
+        "passphrase",
+        "passwd",
+        "password",
+        "secret",
+        "secrets",
+        "token",
+    }
+)
+"""What the last part of a secret's name is."""
+
+_OF_TEXTS = frozenset({"bos", "cls", "eos", "mask", "pad", "sep", "stop", "unk"})
+"""What is a token of a model, and no secret, with "_token" behind it."""
+
+_NAMED = re.compile(r"--?([A-Za-z][A-Za-z0-9._-]*)(?:=(.*))?", re.ASCII | re.DOTALL)
+_VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.+)", re.ASCII | re.DOTALL)
+_HEADER = re.compile(
+    r"(authorization|x-api-key|api-key|cookie)\s*:\s*\S|bearer\s+\S", re.IGNORECASE
+)
+_LOGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s@]*:[^/\s@]+@", re.IGNORECASE)
+_ISSUED = re.compile(
+    r"(?<![A-Za-z0-9])(?:hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{16,}|gh[opsu]_[A-Za-z0-9]{20,}"
+    r"|github_pat_[A-Za-z0-9_]{20,}|AKIA[0-9A-Z]{16}|glpat-[A-Za-z0-9_-]{16,}"
+    r"|nvapi-[A-Za-z0-9_-]{16,}|eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,})"
+)
+"""Secrets that say by their own form what they are: of Hugging Face, OpenAI, GitHub, AWS, ..."""
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a flag, an argument or a variable of that name holds a secret: HF_TOKEN, api-key.
+
+    max_batch_total_tokens, tokenizer_name and ssl_keyfile do not, nor does eos_token.
+    """
+    *before, last = re.split(r"[_.-]+", name.lower())
+    return last in _SECRET and not (last == "token" and before and before[-1] in _OF_TEXTS)
+
+
+def secret_in(words: Sequence[str]) -> str | None:
+    """What of a command looks like a secret, by its name and never its value; None: nothing.
+
+    `--api-key $API_KEY` in a script of the command's names a variable, and is none.
+    """
+    return next(_secrets(words), None)
+
+
+def _secrets(words: Sequence[str]) -> Iterator[str]:
+    for word, following in zip(words, (*words[1:], ""), strict=True):
+        given = _NAMED.fullmatch(word) or _VARIABLE.fullmatch(word)
+        if given is not None:
+            value = following if given[2] is None else given[2]
+            if is_secret_name(given[1]) and _is_value(given[1], value):
+                yield word[: given.end(1)]
+        if _HEADER.search(word) and "$" not in word:
+            yield "a header that authorises"
+        if _LOGIN.search(word):
+            yield "a URL with a password"
+        if _ISSUED.search(word):
+            yield "a key or a token by its form"
+        if any(character.isspace() for character in word):
+            yield from _secrets(_split(word))
+
+
+def _is_value(name: str, text: str) -> bool:
+    """Not another flag, the name of a variable, a count, or the path of a key's file."""
+    path = name.lower().endswith("key") and text.startswith(("/", "./", "~/"))
+    return bool(text) and not text.startswith(("-", "$")) and not text.isdecimal() and not path
+
+
+def _split(script: str) -> list[str]:
+    """The words of a script in the command, as of `sh -c`."""
+    try:
+        return shlex.split(script)
+    except ValueError:
+        return script.split()
+
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*", re.ASCII)
+
+
+def argument_problems(
+    engine: Engine, version: str, arguments: Sequence[tuple[str, ArgumentValue]]
+) -> tuple[Problem, ...]:
+    """Every problem of these arguments; the key path is the argument's name."""
+    spec = engine_spec(engine)
+    secret = tuple(
+        Problem(
+            name,
+            "is a secret, and arguments are recorded: hand it on by name, as in "
+            f"server.env: [{spec.api_key_variable if name == 'api_key' else name.upper()}]",
+        )
+        for name, value in arguments
+        if value is not None and _is_secret(engine, name)
+    )
+    if secret:
+        return secret
+    if engine is Engine.TGI:
+        return check(version, arguments)
+    return tuple(
+        Problem(name, f"is no name of an argument of {spec.title}, as in tensor_parallel_size")
+        for name, _ in arguments
+        if not _NAME.fullmatch(name)
+    )
+
+
+def _is_secret(engine: Engine, name: str) -> bool:
+    """Of other engines than TGI, whose arguments no table knows, by the name alone too."""
+    if name.replace("-", "_") in engine_spec(engine).secret_arguments:
+        return True
+    return engine is not Engine.TGI and is_secret_name(name)
+
+
+def model_arguments(engine: Engine) -> frozenset[str]:
+    """The arguments that would name the model, which has a key of its own."""
+    spec = engine_spec(engine)
+    flags = (spec.model_flag, spec.image_model_flag, spec.hub_model_flag)
+    return frozenset(flag.lstrip("-").replace("-", "_") for flag in flags if flag)
 
 
 class Engine(StrEnum):

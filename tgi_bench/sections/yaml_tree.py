@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import yaml
 
 from tgi_bench.errors import ExperimentError, Problem
-from tgi_bench.plan.nearest import shown
+from tgi_bench.words import shown
 
 Tree = str | int | float | bool | None | list["Tree"] | dict[str, "Tree"]
 """What a document holds. An alias is the same object as its anchor: do not change in place."""

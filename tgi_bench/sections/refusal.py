@@ -1,16 +1,34 @@
-"""What pydantic found wrong, in this project's sentences."""
+"""What is said of sections: what pydantic found wrong, and what each key means.
+
+The text below an attribute of a class is its key's description. pydantic can read it too
+(`use_attribute_docstrings`), but at import, from each source, which is most of a start; a refusal
+and a JSON Schema need it later, or never.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import ast
+import inspect
+import textwrap
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any, Literal, get_args, get_origin
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, JsonValue, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from tgi_bench.errors import Problem
-from tgi_bench.plan.nearest import shown, suggestion
+from tgi_bench.sections.section import (
+    LOAD_NAME_PATTERN,
+    MODEL_PATTERN,
+    NAME_PATTERN,
+    SIZE_PATTERN,
+    WORD_PATTERN,
+)
+from tgi_bench.words import shown, suggestion
+
+Schema = dict[str, JsonValue]
 
 _TYPES = {
     "int_type": "an integer",
@@ -28,13 +46,6 @@ _BOUNDS = {
 }
 
 
-NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9._\-]{0,99}$"
-LOAD_NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9._\-]{0,39}$"
-WORD_PATTERN = r"^[^\s\-][^\s]*$"
-WORD_CHARACTERS = 500
-"""Beside the pattern: within it, compiling took 5 ms for each key that is a word."""
-MODEL_PATTERN = r"^[^\s\-]([^\r\n\t]{0,498}[^\s])?$"
-SIZE_PATTERN = r"^[1-9][0-9]*[bkmg]?$"
 _PATTERNS = {
     NAME_PATTERN: "must be a name of at most 100 letters, digits, `.`, `_` and `-` that begins "
     "with a letter, a digit or `_`",
@@ -113,9 +124,6 @@ def _unknown(loc: Sequence[int | str], root: type[BaseModel]) -> str:
 
 
 def _described(loc: Sequence[int | str], root: type[BaseModel]) -> str:
-    # It reads a source file, which only a refusal needs.
-    from tgi_bench.plan.attribute_texts import texts_of
-
     description = texts_of(_model_at(loc[:-1], root)).get(str(loc[-1]), "")
     if not description:
         return ""
@@ -164,3 +172,70 @@ def _model_in(annotation: object) -> type[BaseModel] | None:
         return annotation
     found = (_model_in(part) for part in get_args(annotation))
     return next((model for model in found if model is not None), None)
+
+
+def with_texts(schema: Schema, root: type[BaseModel]) -> Schema:
+    """The schema of a subclass of root, each property described by its attribute's text.
+
+    A schema's "title" names its class; classes of the same name must not be below root.
+    """
+    texts = {kind.__name__: texts_of(kind) for kind in _subclasses(root)}
+    definitions = schema.get("$defs")
+    inner = definitions if isinstance(definitions, dict) else {}
+    described = {
+        name: _with_descriptions(definition, texts) if isinstance(definition, dict) else definition
+        for name, definition in inner.items()
+    }
+    return (
+        {**_with_descriptions(schema, texts), "$defs": described}
+        if inner
+        else _with_descriptions(schema, texts)
+    )
+
+
+def texts_of(kind: type[BaseModel]) -> dict[str, str]:
+    """By its key in the file: the bare string after each annotated attribute of the class's own.
+
+    {} where its source is not at hand, as in a package without it.
+    """
+    try:
+        source = inspect.getsource(kind)
+    except OSError:
+        return {}
+    (definition,) = (
+        node for node in ast.parse(textwrap.dedent(source)).body if isinstance(node, ast.ClassDef)
+    )
+    texts: dict[str, str] = {}
+    for node, following in pairwise(definition.body):
+        match node, following:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)),
+                ast.Expr(value=ast.Constant(value=str(text))),
+            ):
+                texts[kind.model_fields[name].alias or name] = inspect.cleandoc(text)
+    return texts
+
+
+def _subclasses(root: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    for kind in root.__subclasses__():
+        yield kind
+        yield from _subclasses(kind)
+
+
+def _with_descriptions(definition: Schema, texts: dict[str, dict[str, str]]) -> Schema:
+    title, properties = definition.get("title"), definition.get("properties")
+    if not isinstance(title, str) or title not in texts or not isinstance(properties, dict):
+        return definition
+    of_class = texts[title]
+    said = {
+        name: _sorted({**key, "description": of_class[name]})
+        if isinstance(key, dict) and name in of_class
+        else key
+        for name, key in properties.items()
+    }
+    return {**definition, "properties": said}
+
+
+def _sorted(schema: Schema) -> Schema:
+    """As pydantic sorts the words of a schema."""
+    return dict(sorted(schema.items()))

@@ -57,14 +57,14 @@ ARROWS: dict[str, frozenset[str]] = {
         }
     ),
     "published": frozenset(
-        {"kinds", "report", "analysis", "record", "estimate", "engines", "plan"}
+        {"dialects", "kinds", "report", "analysis", "record", "estimate", "engines", "plan"}
     ),
     "server": frozenset({"wire", "estimate", "torch_engine", "kernel_stamps"}),
     "watcher": frozenset({"drive", "plan"}),
     "sweep": frozenset(
-        {"ask", "launch", "drive", "devices", "record", "engines", "plan", "analysis", "watcher"}
+        {"ask", "launch", "drive", "devices", "record", "engines", "plan", "kinds", "watcher"}
     ),
-    "sweep_direct": frozenset({"drive", "devices", "record", "plan", "analysis"}),
+    "sweep_direct": frozenset({"drive", "devices", "record", "plan", "kinds"}),
     "selfcheck": frozenset(
         {"analysis", "dialects", "launch", "sections", "plan", "record", "report", "server"}
     ),

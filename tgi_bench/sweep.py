@@ -32,7 +32,8 @@ from tgi_bench.launch.metrics import gauge_asker
 from tgi_bench.launch.secrets import Redactor, headers_of
 from tgi_bench.load_observation import LoadStage, RequestObservation
 from tgi_bench.observation import Outcome, ServerFacts, StepObservation, TrialEnd
-from tgi_bench.plan.plan import AttachOptions, BatchTrial, Deployment, LauncherKind, LoadTrial, Plan
+from tgi_bench.plan.load_trial import LoadTrial
+from tgi_bench.plan.plan import AttachOptions, BatchTrial, Deployment, LauncherKind, Plan
 from tgi_bench.plan.prompts import prompts_of
 from tgi_bench.record.load_recording import LoadRecording
 from tgi_bench.record.runs import require_room
@@ -241,10 +242,10 @@ class Sweep:
             self._run_stage(prepared, ask, recording, self._listener(trial, recording, server))
             return
         # Both need numpy, whose import a sweep of batches need not wait for.
-        from tgi_bench.analysis.certainty import certainly
-        from tgi_bench.analysis.load_run import SearchAnswer
-        from tgi_bench.analysis.load_summary import summarise_stage
-        from tgi_bench.analysis.search import SearchStep, met, next_probe
+        from tgi_bench.kinds.load.certainty import certainly
+        from tgi_bench.kinds.load.figures import SearchAnswer
+        from tgi_bench.kinds.load.search import SearchStep, met, next_probe
+        from tgi_bench.kinds.load.summary import summarise_stage
 
         probes: list[SearchStep] = []
         while not isinstance(value := next_probe(trial.find, probes), SearchAnswer):
@@ -343,7 +344,7 @@ def _enough(trial: LoadTrial) -> Callable[[Sequence[RequestObservation]], bool] 
     until = trial.extent.until
     if until is None:
         return None
-    from tgi_bench.analysis.stopping import narrow_enough
+    from tgi_bench.kinds.load.stopping import narrow_enough
 
     return lambda requests: narrow_enough(until, trial, requests)
 

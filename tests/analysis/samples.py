@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tgi_bench.analysis.run import DeploymentRecord, TrialSummary
-from tgi_bench.analysis.summary import summarise
+from tgi_bench.analysis.run import DeploymentRecord
+from tgi_bench.dialects.sampling import Sampling
+from tgi_bench.engines.engine import Engine
+from tgi_bench.kinds.batch.metrics import TrialSummary
+from tgi_bench.kinds.batch.summary import summarise
 from tgi_bench.observation import (
     Outcome,
     Phase,
@@ -20,11 +23,9 @@ from tgi_bench.plan.plan import (
     BatchTrial,
     Deployment,
     EmbeddedOptions,
-    Engine,
     LauncherArgument,
     LauncherKind,
     Plan,
-    Sampling,
     Timeouts,
 )
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 from itertools import accumulate
 
 from tgi_bench.analysis.run import Origin, Run
-from tgi_bench.analysis.task_run import DirectRecord
-from tgi_bench.analysis.task_summary import summarise_task
+from tgi_bench.kinds.direct.figures import DirectRecord
 from tgi_bench.kinds.direct.rules import judge_tasks
+from tgi_bench.kinds.direct.summary import summarise_task
 from tgi_bench.observation import Outcome, TrialEnd
 from tgi_bench.plan.plan import Plan
 from tgi_bench.plan.task_trial import (

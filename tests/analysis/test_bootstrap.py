@@ -6,10 +6,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tgi_bench.analysis import bootstrap
-from tgi_bench.analysis.bootstrap import draws, load_distribution, one_figure, total_interval
-from tgi_bench.analysis.distribution import nearest_rank, rank
-from tgi_bench.analysis.gaps import Floats, Ints, Samples
-from tgi_bench.analysis.load_run import Figure, LoadDistribution
+from tgi_bench.analysis.bootstrap import (
+    Floats,
+    Ints,
+    Samples,
+    draws,
+    load_distribution,
+    one_figure,
+    total_interval,
+)
+from tgi_bench.analysis.samples import Figure, LoadDistribution, nearest_rank, rank
 
 
 def single(values: Floats | list[float]) -> Samples:

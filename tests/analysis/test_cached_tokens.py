@@ -8,11 +8,11 @@ import pytest
 
 from tests.analysis.load_samples import CLOSED, MS, STAGE, Timing, request
 from tests.drive.recorded_http import Meant, meant
-from tgi_bench.analysis.cached_tokens import cached_tokens
-from tgi_bench.analysis.load_run import LoadSummary, StageSummary
-from tgi_bench.analysis.load_summary import summarise_stage
 from tgi_bench.kinds.load.cache_rules import CACHED, cached_texts
+from tgi_bench.kinds.load.cached_tokens import cached_tokens
+from tgi_bench.kinds.load.figures import LoadSummary, StageSummary
 from tgi_bench.kinds.load.rows import LoadRow
+from tgi_bench.kinds.load.summary import summarise_stage
 from tgi_bench.load_observation import CacheCounters, RequestObservation, StageConditions
 from tgi_bench.plan.load_trial import FileKind, Fixed, SharedPrefix, Turns, Workload, WorkloadFile
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tgi_bench.analysis.distribution import distribution, nearest_rank
+from tgi_bench.analysis.samples import distribution, nearest_rank
 
 
 @pytest.mark.parametrize(

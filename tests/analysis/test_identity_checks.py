@@ -9,8 +9,9 @@ import pytest
 from tests.analysis.samples import deployment, facts, plan, record, summary, trial
 from tgi_bench.analysis.rules import Check, CheckStatus
 from tgi_bench.analysis.run import DeploymentRecord, Origin
+from tgi_bench.engines.engine import Engine
 from tgi_bench.kinds.identity_rules import identity_checks
-from tgi_bench.kinds.verdict import judge
+from tgi_bench.kinds.judge import judge
 from tgi_bench.observation import Identity, ServerFacts, ShardFacts
 from tgi_bench.plan.plan import (
     ANY_MODEL,
@@ -19,7 +20,6 @@ from tgi_bench.plan.plan import (
     Deployment,
     DockerOptions,
     EmbeddedOptions,
-    Engine,
     HostOptions,
     LauncherArgument,
     LauncherKind,

@@ -11,10 +11,11 @@ from tests.launch.recorded_server import recorded
 from tgi_bench.analysis.rules import Check, CheckStatus
 from tgi_bench.analysis.run import DeploymentRecord
 from tgi_bench.ask import contact
+from tgi_bench.engines.engine import Engine
 from tgi_bench.kinds.argument_rules import check_version
 from tgi_bench.kinds.identity_rules import identity_checks
 from tgi_bench.launch.facts import ServerSaid
-from tgi_bench.plan.plan import ANY_MODEL, AttachOptions, Engine, LauncherKind
+from tgi_bench.plan.plan import ANY_MODEL, AttachOptions, LauncherKind
 
 PASSED, FAILED, NOT_CHECKED = CheckStatus.PASSED, CheckStatus.FAILED, CheckStatus.NOT_CHECKED
 VLLM, LLAMACPP = "vllm-0.32.0", "llamacpp-xllamacpp-2026.10.11549"

@@ -7,14 +7,10 @@ import numpy as np
 import pytest
 
 from tests.analysis.load_samples import MS, Timing, request, unsent
-from tgi_bench.analysis.gaps import each_statistic, samples_of
-from tgi_bench.analysis.load_metrics import (
-    LOAD_DEFINITIONS,
-    OF_REQUEST,
-    split_metric,
-    statistic_of,
-)
-from tgi_bench.analysis.load_run import Figure, LoadDistribution, StageSummary
+from tgi_bench.analysis.samples import Figure, LoadDistribution, statistic_of
+from tgi_bench.kinds.load.figures import StageSummary
+from tgi_bench.kinds.load.gaps import each_statistic, samples_of
+from tgi_bench.kinds.load.metrics import LOAD_DEFINITIONS, OF_REQUEST, split_metric
 from tgi_bench.plan.load_trial import METRICS, STATISTICS
 
 ONE = request(0, Timing(100 * MS, 30 * MS, (10 * MS, 20 * MS), lag_ns=2 * MS, tail_ns=MS))

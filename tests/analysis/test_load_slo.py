@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.analysis.load_samples import CLOSED, MS, STAGE, Timing, request
-from tgi_bench.analysis.load_summary import summarise_stage
+from tgi_bench.kinds.load.summary import summarise_stage
 from tgi_bench.plan.load_trial import Slo
 
 

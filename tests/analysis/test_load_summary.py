@@ -19,11 +19,12 @@ from tests.analysis.load_samples import (
     request,
     unsent,
 )
-from tgi_bench.analysis.gaps import Floats
-from tgi_bench.analysis.load_lengths import prefix_suspicion, spearman
-from tgi_bench.analysis.load_metrics import figure_of
-from tgi_bench.analysis.load_run import Figure, Window
-from tgi_bench.analysis.load_summary import summarise_load, summarise_stage
+from tgi_bench.analysis.bootstrap import Floats
+from tgi_bench.analysis.samples import Figure
+from tgi_bench.kinds.load.figures import Window
+from tgi_bench.kinds.load.lengths import prefix_suspicion, spearman
+from tgi_bench.kinds.load.metrics import figure_of
+from tgi_bench.kinds.load.summary import summarise_load, summarise_stage
 from tgi_bench.load_observation import LoadPart, RequestObservation, RequestOutcome
 from tgi_bench.observation import Outcome, TrialEnd
 from tgi_bench.plan.load_trial import METRICS, Slo

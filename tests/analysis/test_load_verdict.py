@@ -7,11 +7,13 @@ import pytest
 
 from tests.analysis.load_samples import CLIENT, CLOSED, MS, OPEN, OPEN_STAGE, STAGE, S, lane
 from tests.analysis.samples import deployment, ended, plan, record, summary, trial
-from tgi_bench.analysis.load_run import (
+from tgi_bench.analysis.rules import Check, CheckStatus, Verdict
+from tgi_bench.analysis.run import Origin
+from tgi_bench.analysis.samples import Figure, LoadDistribution
+from tgi_bench.kinds.judge import judge
+from tgi_bench.kinds.load.figures import (
     Begin,
     CachedTokens,
-    Figure,
-    LoadDistribution,
     LoadSummary,
     Moved,
     Part,
@@ -22,11 +24,8 @@ from tgi_bench.analysis.load_run import (
     StageSummary,
     Steadiness,
 )
-from tgi_bench.analysis.load_summary import summarise_stage
-from tgi_bench.analysis.rules import Check, CheckStatus, Verdict
-from tgi_bench.analysis.run import Origin
 from tgi_bench.kinds.load.rules import load_checks
-from tgi_bench.kinds.verdict import judge
+from tgi_bench.kinds.load.summary import summarise_stage
 from tgi_bench.load_observation import (
     CacheCounters,
     ClientFacts,

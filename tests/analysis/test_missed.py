@@ -3,9 +3,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.analysis.load_samples import CLOSED, MS, STAGE, S, lane
-from tgi_bench.analysis.load_run import LoadSummary, SearchAnswer
-from tgi_bench.analysis.load_summary import summarise_stage
-from tgi_bench.analysis.missed import Goal, all_met, goals
+from tgi_bench.kinds.load.figures import LoadSummary, SearchAnswer
+from tgi_bench.kinds.load.missed import Goal, all_met, goals
+from tgi_bench.kinds.load.summary import summarise_stage
 from tgi_bench.observation import Outcome, TrialEnd
 from tgi_bench.plan.load_trial import Find, LoadTrial, Slo, Sought
 

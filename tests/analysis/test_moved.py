@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from tests.analysis.load_samples import MS, OPEN, OPEN_STAGE, S, Timing, request, unsent
-from tgi_bench.analysis.load_run import LoadSummary, Moved
-from tgi_bench.analysis.load_summary import summarise_stage
-from tgi_bench.analysis.moved import moved_by_lag, moves
+from tgi_bench.kinds.load.figures import LoadSummary, Moved
+from tgi_bench.kinds.load.moved import moved_by_lag, moves
 from tgi_bench.kinds.load.rules import load_checks
+from tgi_bench.kinds.load.summary import summarise_stage
 from tgi_bench.load_observation import RequestObservation
 from tgi_bench.observation import Outcome, TrialEnd
 

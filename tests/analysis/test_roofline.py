@@ -9,12 +9,12 @@ import pytest
 
 from tests.analysis.load_samples import CLOSED, MS, STAGE, S, lane
 from tests.analysis.samples import deployment, facts, summary, trial
-from tgi_bench.analysis.load_run import LoadSummary
-from tgi_bench.analysis.load_summary import summarise_stage
 from tgi_bench.analysis.planned import planned_setup
 from tgi_bench.analysis.rules import Check, CheckStatus
 from tgi_bench.analysis.run import DeploymentRecord, Origin
 from tgi_bench.estimate.step_time import decode_limit_s, mean_decode_limit_s, prefill_limit_s
+from tgi_bench.kinds.load.figures import LoadSummary
+from tgi_bench.kinds.load.summary import summarise_stage
 from tgi_bench.kinds.roofline_rule import check_roofline
 from tgi_bench.observation import Identity, Outcome, ServerFacts, TrialEnd
 from tgi_bench.plan.load_trial import Fixed, Uniform

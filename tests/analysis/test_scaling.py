@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.analysis.samples import MS, deployment, ended, plan, summary, trial
-from tgi_bench.analysis.scaling import BestBatch, Setting, best_batches, scaling
+from tgi_bench.kinds.batch.scaling import BestBatch, Setting, best_batches, scaling
 from tgi_bench.observation import Outcome
 from tgi_bench.plan.plan import LauncherArgument
 

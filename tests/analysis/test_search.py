@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.analysis.load_samples import MS, OPEN, OPEN_STAGE, Timing, request
-from tgi_bench.analysis.load_run import SearchAnswer, StageSummary
-from tgi_bench.analysis.load_summary import summarise_load, summarise_stage
-from tgi_bench.analysis.search import SearchStep, found_so_far, met, next_probe
+from tgi_bench.kinds.load.figures import SearchAnswer, StageSummary
+from tgi_bench.kinds.load.search import SearchStep, found_so_far, met, next_probe
+from tgi_bench.kinds.load.summary import summarise_load, summarise_stage
 from tgi_bench.load_observation import RequestOutcome
 from tgi_bench.observation import Outcome, TrialEnd
 from tgi_bench.plan.load_trial import Find, Slo, Sought

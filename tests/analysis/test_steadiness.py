@@ -17,11 +17,11 @@ from tests.analysis.simulated_loads import (
     slow_in_the_middle,
     standing_still,
 )
-from tgi_bench.analysis.load_run import LoadSummary, Part, Window
-from tgi_bench.analysis.load_summary import summarise_stage
 from tgi_bench.analysis.rules import CheckStatus
-from tgi_bench.analysis.steadiness import steadiness
+from tgi_bench.kinds.load.figures import LoadSummary, Part, Window
 from tgi_bench.kinds.load.rules import load_checks
+from tgi_bench.kinds.load.steadiness import steadiness
+from tgi_bench.kinds.load.summary import summarise_stage
 from tgi_bench.observation import Outcome, TrialEnd
 from tgi_bench.plan.load_trial import Fixed, Uniform
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from tests.analysis import task_samples as s
 from tgi_bench.analysis.run import Run
-from tgi_bench.analysis.task_search import BatchProbe, LargestBatch, next_batch
-from tgi_bench.analysis.task_summary import summarise_task
 from tgi_bench.kinds.direct.rules import judge_tasks
+from tgi_bench.kinds.direct.search import BatchProbe, LargestBatch, next_batch
+from tgi_bench.kinds.direct.summary import summarise_task
 from tgi_bench.observation import Outcome, TrialEnd
 from tgi_bench.plan.task_trial import FindBatch
 from tgi_bench.task_observation import TaskRun

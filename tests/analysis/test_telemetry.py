@@ -16,7 +16,6 @@ from tgi_bench.analysis.telemetry import (
     TelemetrySummary,
     summarise_telemetry,
 )
-from tgi_bench.analysis.telemetry_measured import measured_batches
 from tgi_bench.devices.observation import (
     Device,
     DeviceKind,
@@ -25,7 +24,8 @@ from tgi_bench.devices.observation import (
     without_devices,
 )
 from tgi_bench.kinds.device_rules import ALONE, THROTTLED, telemetry_checks
-from tgi_bench.kinds.verdict import judge
+from tgi_bench.kinds.judge import judge
+from tgi_bench.kinds.measured_windows import measured_batches
 
 S, MS, GIB = 10**9, 10**6, 2**30
 GPU, CPU = DeviceKind.GPU, DeviceKind.CPU

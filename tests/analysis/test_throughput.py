@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from tests.analysis.load_samples import CLOSED, MS, S, Timing, request
-from tgi_bench.analysis.load_run import Figure, Window
-from tgi_bench.analysis.throughput import throughput
+from tgi_bench.analysis.samples import Figure
+from tgi_bench.kinds.load.figures import Window
+from tgi_bench.kinds.load.throughput import throughput
 from tgi_bench.load_observation import RequestObservation, RequestOutcome
 from tgi_bench.plan.load_trial import Slo
 

@@ -17,8 +17,8 @@ from tests.analysis.load_samples import (
     request,
     unsent,
 )
-from tgi_bench.analysis.load_run import Window
-from tgi_bench.analysis.window import find_window, mean_in_flight, mser_cut
+from tgi_bench.kinds.load.figures import Window
+from tgi_bench.kinds.load.window import find_window, mean_in_flight, mser_cut
 from tgi_bench.load_observation import LoadPart, RequestObservation
 from tgi_bench.plan.load_trial import OpenLoop, Process, RatePart, TraceTimes
 

@@ -10,9 +10,10 @@ from rich.console import Console
 
 from tests.report.example import simulated_run
 from tests.report.load_example import load_run, mixed_run
-from tgi_bench.analysis.load_run import LoadSummary
-from tgi_bench.analysis.run import Run, TrialSummary
+from tgi_bench.analysis.run import Run
 from tgi_bench.cli.summary_table import print_summary
+from tgi_bench.kinds.batch.metrics import TrialSummary
+from tgi_bench.kinds.load.figures import LoadSummary
 
 
 def shown(width: int, run: Run | None = None) -> str:

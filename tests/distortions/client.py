@@ -20,11 +20,11 @@ import yaml
 
 from tests.distortions.script import MODEL, Script
 from tests.distortions.server import serving
-from tgi_bench.analysis.load_metrics import figure_of
-from tgi_bench.analysis.load_run import LoadSummary, StageSummary
 from tgi_bench.analysis.rules import Check
 from tgi_bench.analysis.run import Run
 from tgi_bench.cli.run_view import load
+from tgi_bench.kinds.load.figures import LoadSummary, StageSummary
+from tgi_bench.kinds.load.metrics import figure_of
 
 _CORE = min(os.sched_getaffinity(0))
 TOGETHER = 6

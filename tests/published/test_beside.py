@@ -10,8 +10,8 @@ import pytest
 from tests.published.tables import run_of, text_of
 from tests.report.example import simulated_run
 from tests.report.test_estimated_section import tgi_run
-from tgi_bench.analysis.run import TrialSummary
 from tgi_bench.errors import InputError
+from tgi_bench.kinds.batch.metrics import TrialSummary
 from tgi_bench.published.beside import side_by_side, word_of
 
 Golden = Callable[[str, str], None]

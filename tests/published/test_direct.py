@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tests.analysis import task_samples as s
 from tests.published.tables import run_of, text_of
 from tgi_bench.analysis.run import LAYOUT, Run, TableLayout
-from tgi_bench.analysis.task_run import DirectRecord, TaskSummary
 from tgi_bench.errors import InputError, TableError
+from tgi_bench.kinds.direct.figures import DirectRecord, TaskSummary
 from tgi_bench.observation import PublishedEntry, PublishedMetric
 from tgi_bench.plan.task_trial import Dtype, GenerateTask, TaskDevice
 from tgi_bench.published.bigcode import bigcode_layout

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from tests.report.example import PUBLISHED, imported_run, published_run
 from tgi_bench.errors import TableError
 from tgi_bench.kinds.documents import documents
+from tgi_bench.kinds.sections import WRITTEN_BY
 from tgi_bench.observation import Outcome
 from tgi_bench.plan.plan import ArgumentValue, LauncherKind
 from tgi_bench.published.tgi import PublishedBlock, parse
 from tgi_bench.published.tgi_run import to_run_parts, value_of
-from tgi_bench.report.verdict import WRITTEN_BY
 
 TEXT = PUBLISHED.read_text(encoding="utf-8")
 HEAD = "| Step | Batch Size | Average | Lowest | Highest | p50 | p90 | p99 |\n|-|-|-|-|-|-|-|-|\n"

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from tests.analysis.samples import deployment, ended, facts, plan, summary, trial
 from tgi_bench.analysis.run import DeploymentRecord, Origin, Run
-from tgi_bench.analysis.summary import summarise_published
-from tgi_bench.kinds.verdict import judge
+from tgi_bench.kinds.batch.summary import summarise_published
+from tgi_bench.kinds.judge import judge
+from tgi_bench.kinds.sections import OTHERS, WRITTEN_BY
 from tgi_bench.observation import Outcome
 from tgi_bench.plan.plan import LauncherArgument, Override
 from tgi_bench.published.tgi import parse
 from tgi_bench.published.tgi_run import to_run_parts
-from tgi_bench.report.verdict import OTHERS, WRITTEN_BY
 
 PUBLISHED = Path(__file__).parents[1] / "golden" / "published_tgi_bloomz-7b1-mt.md"
 

@@ -7,11 +7,12 @@ from dataclasses import replace
 
 from tests.analysis.samples import GREEDY, MS, OK, deployment, facts, plan
 from tests.report.example import simulated_run
-from tgi_bench.analysis.load_run import (
+from tgi_bench.analysis.rules import Verdict, failed, passed
+from tgi_bench.analysis.run import DeploymentRecord, Origin, Run
+from tgi_bench.analysis.samples import Figure, LoadDistribution
+from tgi_bench.kinds.load.figures import (
     Begin,
-    Figure,
     Lengths,
-    LoadDistribution,
     LoadSummary,
     Part,
     Reopening,
@@ -22,8 +23,6 @@ from tgi_bench.analysis.load_run import (
     Steadiness,
     Window,
 )
-from tgi_bench.analysis.rules import Verdict, failed, passed
-from tgi_bench.analysis.run import DeploymentRecord, Origin, Run
 from tgi_bench.load_observation import (
     ClientFacts,
     ClientFloor,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tgi_bench.analysis.load_run import Figure
+from tgi_bench.analysis.samples import Figure
 from tgi_bench.report.column import Column, Grid, fields, of
 from tgi_bench.report.table import markdown
 from tgi_bench.report.units import (

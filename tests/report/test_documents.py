@@ -10,7 +10,8 @@ from itertools import pairwise
 import pytest
 
 from tests.report.example import published_run, several_settings, simulated_run
-from tgi_bench.analysis.run import Origin, Run, TrialSummary
+from tgi_bench.analysis.run import Origin, Run
+from tgi_bench.kinds.batch.metrics import TrialSummary
 from tgi_bench.kinds.documents import as_csv, documents
 from tgi_bench.kinds.json_document import as_json
 from tgi_bench.report.table import Table, csv_text, markdown

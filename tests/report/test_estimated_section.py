@@ -12,10 +12,13 @@ import pytest
 
 from tests.published.tables import APRIL_13, NAMES, run_of, text_of
 from tests.report.example import PUBLISHED, published_run, simulated_run
-from tgi_bench.analysis.compared import SIMULATED_WITH
-from tgi_bench.analysis.run import Origin, Run, TrialSummary
+from tgi_bench.analysis.run import Origin, Run
 from tgi_bench.errors import InputError
 from tgi_bench.estimate.calibration import dump, published
+from tgi_bench.kinds.batch.compared import SIMULATED_WITH
+from tgi_bench.kinds.batch.estimated import section, summary_section
+from tgi_bench.kinds.batch.estimated_measured import compared
+from tgi_bench.kinds.batch.metrics import TrialSummary
 from tgi_bench.kinds.documents import documents, estimates_csv, rst_page
 from tgi_bench.kinds.json_document import as_json
 from tgi_bench.observation import PublishedEntry
@@ -24,8 +27,6 @@ from tgi_bench.published.page import imported_documents
 from tgi_bench.published.tgi import parse
 from tgi_bench.published.tgi_notes import tgi_notes
 from tgi_bench.published.tgi_run import to_run_parts
-from tgi_bench.report.estimated_measured import compared
-from tgi_bench.report.estimated_section import section, summary_section
 
 Golden = Callable[[str, str], None]
 

@@ -24,11 +24,11 @@ from tests.report.load_example import (
     stage,
     trial,
 )
-from tgi_bench.analysis.load_run import LoadSummary, SearchAnswer, Steadiness
 from tgi_bench.analysis.rules import Verdict, failed
 from tgi_bench.analysis.run import DeploymentRecord, Origin, Run
 from tgi_bench.kinds.documents import as_csv, as_json, documents, loads_csv
 from tgi_bench.kinds.load import prompt_words, tables, words
+from tgi_bench.kinds.load.figures import LoadSummary, SearchAnswer, Steadiness
 from tgi_bench.kinds.load.group import groups
 from tgi_bench.load_observation import RequestOutcome
 from tgi_bench.observation import Outcome, TrialEnd

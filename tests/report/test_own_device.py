@@ -13,10 +13,10 @@ from tgi_bench.analysis.accelerator_of import NamedAccelerator, NoDevice, device
 from tgi_bench.analysis.planned import planned_setup, stack_name
 from tgi_bench.analysis.run import DeploymentRecord, Origin, Run
 from tgi_bench.errors import InputError
+from tgi_bench.kinds.batch.estimated_measured import measured
 from tgi_bench.kinds.devices import devices_section
 from tgi_bench.kinds.documents import documents
 from tgi_bench.plan.plan import TransformersOptions
-from tgi_bench.report.estimated_measured import measured
 
 H100 = "NVIDIA H100 80GB HBM3, 535.104.05, 81559 MiB"
 UNKNOWN = "NVIDIA A100-PCIE-40GB, 535.104.05, 40960 MiB"

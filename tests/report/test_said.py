@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from tests.report.example import simulated_run
-from tgi_bench.analysis.run import Origin, Run, TrialSummary
+from tgi_bench.analysis.run import Origin, Run
+from tgi_bench.kinds.batch.metrics import TrialSummary
 from tgi_bench.kinds.documents import as_csv, documents
 from tgi_bench.kinds.json_document import as_json
 from tgi_bench.observation import Identity, Outcome, ShardFacts, TrialEnd

@@ -7,10 +7,11 @@ from dataclasses import replace
 
 from tests.report.example import simulated_run
 from tgi_bench.analysis.run import Run
+from tgi_bench.engines.engine import Engine
 from tgi_bench.kinds.documents import documents
 from tgi_bench.kinds.json_document import as_json
 from tgi_bench.observation import ShardFacts
-from tgi_bench.plan.plan import Engine, LauncherArgument, LauncherKind
+from tgi_bench.plan.plan import LauncherArgument, LauncherKind
 
 
 def _with_details(run: Run) -> Run:

@@ -11,8 +11,8 @@ import pytest
 from tests.sweep.processes import Tool, kill, read_until, rest_of
 from tests.torch_engine.needs_torch import needs_torch
 from tests.torch_engine.tiny import write_config
-from tgi_bench.analysis.task_run import DirectRecord, TaskSummary
 from tgi_bench.cli.run_view import load
+from tgi_bench.kinds.direct.figures import DirectRecord, TaskSummary
 from tgi_bench.observation import Outcome
 from tgi_bench.published.direct import generate_entries, summary_entries
 from tgi_bench.record.store import RunStore

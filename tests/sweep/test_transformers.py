@@ -12,8 +12,8 @@ from tests.sweep.loads import requests
 from tests.sweep.processes import Tool
 from tests.torch_engine.needs_torch import needs_torch
 from tests.torch_engine.tiny import write_config
-from tgi_bench.analysis.load_run import LoadSummary
 from tgi_bench.cli.run_view import load
+from tgi_bench.kinds.load.figures import LoadSummary
 from tgi_bench.load_observation import RequestOutcome
 from tgi_bench.plan.plan import TransformersOptions
 from tgi_bench.record.store import RunStore

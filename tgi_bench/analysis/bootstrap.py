@@ -16,11 +16,17 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from tgi_bench.analysis.distribution import rank
-from tgi_bench.analysis.gaps import Floats, Ints, Samples
-from tgi_bench.analysis.load_metrics import LEAST_REQUESTS, LEAST_SAMPLES, PER_MILLE
-from tgi_bench.analysis.load_run import Figure, LoadDistribution
+from tgi_bench.analysis.samples import (
+    LEAST_REQUESTS,
+    LEAST_SAMPLES,
+    PER_MILLE,
+    Figure,
+    LoadDistribution,
+    rank,
+)
 
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 RESAMPLES = 1000
 MOST_GROUPS = 2000
 SEED = 20_240_601
@@ -32,6 +38,18 @@ _EXACT = 500
 _TAIL = 0.025
 _FLOAT32_EXACT = 2**22
 """Resampled counts stay below 2^24, so that float32 holds them exactly."""
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Pooled samples in ns. All three arrays have one entry a sample.
+
+    weights: how often a sample counts. owners: the request it is of, 0-based and ascending.
+    """
+
+    values_ns: Floats
+    weights: Ints
+    owners: Ints
 
 
 @dataclass(frozen=True, slots=True)

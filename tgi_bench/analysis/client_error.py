@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tgi_bench.analysis.distribution import nearest_rank
+from tgi_bench.analysis.samples import nearest_rank
 from tgi_bench.load_observation import (
     ClientFloor,
     LoadPart,

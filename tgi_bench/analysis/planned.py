@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tgi_bench.engines.engine import engine_spec
+from tgi_bench.engines.engine import Engine, engine_spec
 from tgi_bench.errors import InputError
 from tgi_bench.estimate.calibration import (
     TRANSFORMERS,
@@ -27,7 +27,6 @@ from tgi_bench.estimate.tables import accelerator, model_shape
 from tgi_bench.plan.plan import (
     BatchTrial,
     Deployment,
-    Engine,
     LauncherKind,
     Plan,
     SimulatedOptions,

@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeVar
 
-from tgi_bench.analysis.distribution import Distribution
 from tgi_bench.analysis.rules import Verdict
 from tgi_bench.analysis.telemetry import TelemetrySummary
-from tgi_bench.observation import ServerFacts, TrialEnd
-from tgi_bench.plan.plan import BatchTrial, Deployment, Plan
+from tgi_bench.observation import ServerFacts
+from tgi_bench.plan.plan import Deployment, Plan
 
 T = TypeVar("T")
 
@@ -43,71 +42,6 @@ class Origin(StrEnum):
     MEASURED = "measured"
     SIMULATED = "simulated"
     IMPORTED = "imported"
-
-
-@dataclass(frozen=True, slots=True)
-class Rates:
-    """Throughput in tokens/s (prompt tokens/s for prefill).
-
-    mean: all tokens over all time (measured), or as printed (imported). lowest, highest:
-    of single runs.
-    """
-
-    mean: float
-    lowest: float
-    highest: float
-
-
-@dataclass(frozen=True, slots=True)
-class StepFigures:
-    """One step's latency in ns and its throughput; None where it does not have one."""
-
-    latency: Distribution
-    throughput: Rates | None
-
-
-@dataclass(frozen=True, slots=True)
-class TrialSummary:
-    """The figures of one trial over its runs, warm-ups left out.
-
-    end: None where the trial is not finished. runs: runs with every step OK. Each figure is
-    None where no run gives it. decode_token pools the decode steps of all runs;
-    decode_total is one value a run and carries the decode throughput.
-    client_share: median over steps of what of the latency is neither the slowest rank's total_ns
-    nor a call that computes nothing (`metrics.client_share`);
-    rank_spread: median over steps of (slowest - fastest rank's total_ns) / slowest;
-    both None where the server sends no durations (rank_spread: or has one rank).
-    first_run_excess: how far the first run is above the slowest other one, over the median of
-    the others; None with fewer than 3 runs.
-    prompt_tokens: of one batch, as its observation has them; of the runs the one farthest from
-    what was asked; None where no reply tells.
-    """
-
-    trial: BatchTrial
-    end: TrialEnd | None
-    runs: int
-    prefill: StepFigures | None
-    decode_token: StepFigures | None
-    decode_total: StepFigures | None
-    client_share: float | None
-    rank_spread: float | None
-    first_run_excess: float | None
-    prompt_tokens: int | None
-
-    @property
-    def name(self) -> str:
-        """As checks show it."""
-        return self.trial.trial_id
-
-    @property
-    def trial_id(self) -> str:
-        """Of its trial."""
-        return self.trial.trial_id
-
-    @property
-    def deployment_id(self) -> str:
-        """Of its server."""
-        return self.trial.deployment_id
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tgi_bench.analysis.measured import MeasuredFigure, simulated
 from tgi_bench.analysis.run import Run
 from tgi_bench.cli.echo import echo
 from tgi_bench.cli.run_view import load
@@ -14,7 +13,8 @@ from tgi_bench.errors import InputError, ResultsError
 from tgi_bench.estimate.calibration import Calibration, dump
 from tgi_bench.estimate.setup import ABSENT, UNCALIBRATED, check_names
 from tgi_bench.estimate.tables import accelerator
-from tgi_bench.report.estimated_measured import measured
+from tgi_bench.kinds.batch.estimated_measured import measured
+from tgi_bench.kinds.batch.measured import MeasuredFigure, simulated
 from tgi_bench.report.table import Table
 
 _SIMULATED = "SIMULATED: fitted to an estimate's own times, not to a device"

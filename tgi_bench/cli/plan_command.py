@@ -14,14 +14,13 @@ from tgi_bench.cli.console import standard_output
 from tgi_bench.cli.experiment_file import ExperimentRequest, assumed_accelerator, idle_skip_notes
 from tgi_bench.cli.load_table import load_table
 from tgi_bench.cli.task_table import print_tasks
-from tgi_bench.engines.engine import engine_spec
+from tgi_bench.engines.engine import Engine, engine_spec
 from tgi_bench.engines.versions import NEWEST, is_known
 from tgi_bench.plan.plan import (
     AttachOptions,
     BatchTrial,
     Deployment,
     DockerOptions,
-    Engine,
     Plan,
     ProcessOptions,
     SimulatedOptions,

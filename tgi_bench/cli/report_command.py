@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tgi_bench.analysis.load_run import LoadSummary
-from tgi_bench.analysis.run import Run, TrialSummary
-from tgi_bench.analysis.task_run import TaskSummary
+from tgi_bench.analysis.run import Run
 from tgi_bench.cli.console import standard_output
 from tgi_bench.cli.echo import echo
 from tgi_bench.cli.exit_codes import FAILED
 from tgi_bench.cli.folded_table import print_folded
 from tgi_bench.cli.run_view import load, write_documents
 from tgi_bench.errors import InputError
+from tgi_bench.kinds.batch.metrics import TrialSummary
+from tgi_bench.kinds.direct.figures import TaskSummary
 from tgi_bench.kinds.documents import (
     as_csv,
     estimates_csv,
@@ -24,6 +24,7 @@ from tgi_bench.kinds.documents import (
     tasks_csv,
 )
 from tgi_bench.kinds.json_document import as_json
+from tgi_bench.kinds.load.figures import LoadSummary
 from tgi_bench.observation import PublishedEntry
 from tgi_bench.published.bigcode import bigcode_layout
 from tgi_bench.published.h2ogpt import h2ogpt_layout

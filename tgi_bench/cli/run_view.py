@@ -7,17 +7,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from tgi_bench.analysis.load_run import LoadSummary
 from tgi_bench.analysis.rules import Verdict
-from tgi_bench.analysis.run import DeploymentRecord, Origin, Run, TrialSummary
-from tgi_bench.analysis.summary import summarise, summarise_published
-from tgi_bench.analysis.task_run import DirectRecord, TaskSummary
-from tgi_bench.analysis.task_summary import summarise_task
+from tgi_bench.analysis.run import DeploymentRecord, Origin, Run
 from tgi_bench.cli.telemetry_view import telemetry_of
 from tgi_bench.errors import not_written
 from tgi_bench.inert import all_on_one_line, on_one_line
+from tgi_bench.kinds.batch.metrics import TrialSummary
+from tgi_bench.kinds.batch.summary import summarise, summarise_published
+from tgi_bench.kinds.direct.figures import DirectRecord, TaskSummary
 from tgi_bench.kinds.direct.rules import judge_tasks
-from tgi_bench.kinds.verdict import judge
+from tgi_bench.kinds.direct.summary import summarise_task
+from tgi_bench.kinds.judge import judge
+from tgi_bench.kinds.load.figures import LoadSummary
 from tgi_bench.load_observation import RequestObservation
 from tgi_bench.observation import TrialEnd
 from tgi_bench.plan.plan import BatchTrial
@@ -128,7 +129,7 @@ def _loads(
     if not header.plan.load_trials:
         return ()
     # Only here: it imports numpy, which a run of batches alone does not wait for.
-    from tgi_bench.analysis.load_summary import summarise_load
+    from tgi_bench.kinds.load.summary import summarise_load
 
     return tuple(
         summarise_load(

@@ -23,8 +23,8 @@ from tgi_bench.drive.stage_ask import Progress, StageAsk
 from tgi_bench.errors import LaunchError
 from tgi_bench.inert import on_one_line
 from tgi_bench.observation import Outcome, Phase, ServerFacts, StepObservation, TrialEnd
-from tgi_bench.plan.load_trial import ClosedLoop, Find, OpenLoop
-from tgi_bench.plan.plan import BatchTrial, Deployment, LoadTrial, Plan
+from tgi_bench.plan.load_trial import ClosedLoop, Find, LoadTrial, OpenLoop
+from tgi_bench.plan.plan import BatchTrial, Deployment, Plan
 from tgi_bench.report.durations import duration
 
 if TYPE_CHECKING:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from tgi_bench.analysis.load_run import LoadSummary
-from tgi_bench.analysis.run import Run, TrialSummary
-from tgi_bench.analysis.task_run import TaskSummary
+from tgi_bench.analysis.run import Run
 from tgi_bench.cli.folded_table import print_folded
 from tgi_bench.kinds.batch.columns import batches_on_screen
+from tgi_bench.kinds.batch.metrics import TrialSummary
 from tgi_bench.kinds.direct.columns import tasks_on_screen
+from tgi_bench.kinds.direct.figures import TaskSummary
 from tgi_bench.kinds.load.columns import loads_on_screen
+from tgi_bench.kinds.load.figures import LoadSummary
 from tgi_bench.kinds.load.goals import goals_line, missed_lines
-from tgi_bench.kinds.load.search import answer
+from tgi_bench.kinds.load.search_page import answer
 from tgi_bench.report.table import Table
 
 

@@ -9,18 +9,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tgi_bench.analysis.load_run import LoadSummary
-from tgi_bench.analysis.run import TrialSummary
-from tgi_bench.analysis.task_run import TaskSummary
 from tgi_bench.cli.echo import echo
 from tgi_bench.cli.exit_codes import FAILED, INTERRUPTED, INVALID, MISSED
 from tgi_bench.cli.experiment_file import ExperimentRequest, idle_skip_notes
 from tgi_bench.drive.workers import Ahead, started_ahead
 from tgi_bench.errors import NotRecordedError, ResultsError, TgiBenchError
+from tgi_bench.kinds.batch.metrics import TrialSummary
+from tgi_bench.kinds.direct.figures import TaskSummary
+from tgi_bench.kinds.load.figures import LoadSummary
 from tgi_bench.launch.launcher import require_startable
 from tgi_bench.observation import Outcome
 from tgi_bench.plan.experiment import AnyExperiment, to_json
-from tgi_bench.plan.plan import AttachOptions, BatchTrial, LauncherKind, LoadTrial, Plan
+from tgi_bench.plan.load_trial import LoadTrial
+from tgi_bench.plan.plan import AttachOptions, BatchTrial, LauncherKind, Plan
 from tgi_bench.record.environment import Questions, asking
 from tgi_bench.report.durations import counted
 from tgi_bench.report.source import EXPERIMENT_FILE, OPTIONS, RESULTS
@@ -157,10 +158,10 @@ def _simulated_with(plan: Plan) -> tuple[tuple[str, str], ...]:
     """The calibration that the embedded servers compute with, whole: its file may change later."""
     if all(d.host is None for d in plan.deployments):
         return ()
-    from tgi_bench.analysis.compared import SIMULATED_WITH
     from tgi_bench.analysis.planned import calibration_of
     from tgi_bench.cli.calibration_choice import chooser
     from tgi_bench.estimate.calibration import dump
+    from tgi_bench.kinds.batch.compared import SIMULATED_WITH
 
     used = {
         calibration
@@ -361,7 +362,7 @@ def _watcher(console: Console, plan: Plan, done: int) -> Iterator[PlainLines | L
 
 def _exit_code(run: Run) -> int:
     """The worst of it first: what failed, what is not to be believed, what was missed."""
-    from tgi_bench.analysis.missed import all_met, goals
+    from tgi_bench.kinds.load.missed import all_met, goals
 
     ends = [*(t.end for t in run.of(TrialSummary)), *(t.end for t in run.of(LoadSummary))]
     ends += [t.end for t in run.of(TaskSummary)]

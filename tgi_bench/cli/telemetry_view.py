@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from tgi_bench.analysis.load_run import LoadSummary
-from tgi_bench.analysis.run import TrialSummary
-from tgi_bench.analysis.task_run import TaskSummary
 from tgi_bench.analysis.telemetry import MeasuredWindows, TelemetrySummary, summarise_telemetry
-from tgi_bench.analysis.telemetry_measured import (
+from tgi_bench.devices.observation import Telemetry
+from tgi_bench.inert import all_on_one_line, on_one_line
+from tgi_bench.kinds.batch.metrics import TrialSummary
+from tgi_bench.kinds.direct.figures import TaskSummary
+from tgi_bench.kinds.load.figures import LoadSummary
+from tgi_bench.kinds.measured_windows import (
     measured_batches,
     measured_stages,
     measured_tasks,
 )
-from tgi_bench.devices.observation import Telemetry
-from tgi_bench.inert import all_on_one_line, on_one_line
 from tgi_bench.record.store import RunStore
 
 

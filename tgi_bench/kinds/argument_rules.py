@@ -11,9 +11,10 @@ from tgi_bench.analysis.accelerator_of import said_info
 from tgi_bench.analysis.rules import Check, Rule, Seen, apply
 from tgi_bench.analysis.run import DeploymentRecord
 from tgi_bench.engines.arguments import arguments_of
+from tgi_bench.engines.engine import Engine
 from tgi_bench.engines.versions import built_from, tags_saying
 from tgi_bench.observation import ServerFacts
-from tgi_bench.plan.plan import ArgumentValue, Deployment, Engine
+from tgi_bench.plan.plan import ArgumentValue, Deployment
 
 REACHED_BY = frozenset({"hostname", "port", "prometheus_port", "shard_uds_path"})
 """How a server is reached; the launchers of tgi-bench choose these themselves."""

@@ -6,9 +6,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from tgi_bench.analysis.accelerator_of import row_of
-from tgi_bench.analysis.load_run import LoadSummary
 from tgi_bench.analysis.planned import planned_setup
-from tgi_bench.analysis.run import Origin, Run, TrialSummary
+from tgi_bench.analysis.run import Origin, Run
 from tgi_bench.analysis.telemetry import DeviceFigures, TelemetrySummary
 from tgi_bench.devices.observation import DeviceKind, Gauges
 from tgi_bench.errors import InputError
@@ -16,6 +15,8 @@ from tgi_bench.estimate.memory import prefill_memory
 from tgi_bench.estimate.setup import Setup
 from tgi_bench.estimate.step_time import generate_s
 from tgi_bench.estimate.tables import accelerator, model_shape
+from tgi_bench.kinds.batch.metrics import TrialSummary
+from tgi_bench.kinds.load.figures import LoadSummary
 from tgi_bench.plan.plan import BatchTrial, Deployment
 from tgi_bench.report.table import Table, markdown
 from tgi_bench.report.words import UNDEFINED

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tgi_bench.analysis.run import CORRECTED, DOUBTFUL, Run
-from tgi_bench.analysis.task_run import TaskSummary
 from tgi_bench.errors import InputError
 from tgi_bench.kinds.batch.columns import as_csv
+from tgi_bench.kinds.batch.estimated import rst_section
+from tgi_bench.kinds.batch.estimated_data import estimates_csv
 from tgi_bench.kinds.direct.columns import tasks_csv
+from tgi_bench.kinds.direct.figures import TaskSummary
 from tgi_bench.kinds.direct.page import task_page
 from tgi_bench.kinds.index import index, shard_counts
 from tgi_bench.kinds.json_document import as_json
 from tgi_bench.kinds.load.columns import loads_csv
 from tgi_bench.kinds.load.goals import slos_csv
 from tgi_bench.kinds.per_shard import file_name, per_shard
-from tgi_bench.report.estimated_documents import estimates_csv
-from tgi_bench.report.estimated_section import rst_section
 from tgi_bench.report.markdown_page import page
 from tgi_bench.report.rst_table import escaped, heading
 from tgi_bench.report.words import origin_line

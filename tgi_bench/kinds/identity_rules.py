@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 from tgi_bench.analysis.accelerator_of import said_devices
 from tgi_bench.analysis.rules import Check, Rule, Seen, apply
 from tgi_bench.analysis.run import DeploymentRecord
-from tgi_bench.engines.engine import engine_spec
+from tgi_bench.engines.engine import Engine, engine_spec
 from tgi_bench.observation import Identity, ServerFacts
 from tgi_bench.plan.plan import (
     ANY_MODEL,
@@ -21,7 +21,6 @@ from tgi_bench.plan.plan import (
     AttachOptions,
     Deployment,
     DockerOptions,
-    Engine,
     LauncherKind,
     ProcessOptions,
     TransformersOptions,

@@ -5,20 +5,22 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from tgi_bench.analysis.load_run import LoadSummary
-from tgi_bench.analysis.run import Origin, Run, TrialSummary
-from tgi_bench.analysis.scaling import BestBatch, ScalingPoint, Setting, best_batches, scaling
+from tgi_bench.analysis.run import Origin, Run
+from tgi_bench.kinds.batch.columns import setting_heading
+from tgi_bench.kinds.batch.estimated import summary_section
+from tgi_bench.kinds.batch.metrics import TrialSummary
+from tgi_bench.kinds.batch.scaling import BestBatch, ScalingPoint, Setting, best_batches, scaling
+from tgi_bench.kinds.load.figures import LoadSummary
 from tgi_bench.kinds.load.goals import goals_line, goals_section
 from tgi_bench.kinds.load.group import PARTIAL, has_figures, missing, partly, without_figures
 from tgi_bench.kinds.load.overview import against_throughput, client_error
 from tgi_bench.kinds.per_shard import file_name
+from tgi_bench.kinds.sections import client_unfit, definitions, environment, simulated, verdict
 from tgi_bench.observation import Outcome
 from tgi_bench.report import units
 from tgi_bench.report.column import Column, Grid
-from tgi_bench.report.estimated_section import summary_section
 from tgi_bench.report.source import COMMAND, EXPERIMENT_FILE, OPTIONS, RESULTS
 from tgi_bench.report.table import Table, markdown
-from tgi_bench.report.verdict import client_unfit, definitions, environment, simulated, verdict
 from tgi_bench.report.words import (
     NOT_FINISHED,
     UNDEFINED,
@@ -28,7 +30,6 @@ from tgi_bench.report.words import (
     num_shard,
     origin_line,
     outcome_words,
-    setting_heading,
     short_reason,
 )
 

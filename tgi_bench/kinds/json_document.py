@@ -44,19 +44,20 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from tgi_bench.analysis.accelerator_of import published_row
-from tgi_bench.analysis.load_run import LoadSummary
-from tgi_bench.analysis.missed import goals
 from tgi_bench.analysis.rules import Verdict
-from tgi_bench.analysis.run import DeploymentRecord, Run, TrialSummary
-from tgi_bench.analysis.task_run import DirectRecord, TaskSummary
+from tgi_bench.analysis.run import DeploymentRecord, Run
 from tgi_bench.analysis.telemetry import DeviceFigures, TelemetrySummary
 from tgi_bench.kinds.batch.columns import trial_json
+from tgi_bench.kinds.batch.estimated_data import estimates_json
+from tgi_bench.kinds.batch.metrics import TrialSummary
 from tgi_bench.kinds.direct.columns import model_json, task_json
+from tgi_bench.kinds.direct.figures import DirectRecord, TaskSummary
 from tgi_bench.kinds.load.columns import floor, load
+from tgi_bench.kinds.load.figures import LoadSummary
 from tgi_bench.kinds.load.goals import missed_goal
+from tgi_bench.kinds.load.missed import goals
 from tgi_bench.load_observation import ClientFloor
 from tgi_bench.observation import PublishedEntry, ShardFacts
-from tgi_bench.report.estimated_documents import estimates_json
 from tgi_bench.report.json_text import Json, json_text
 from tgi_bench.report.words import known_engine, known_model, known_num_shard, known_version
 

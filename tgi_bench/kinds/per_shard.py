@@ -4,29 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tgi_bench.analysis.load_run import LoadSummary
-from tgi_bench.analysis.run import DeploymentRecord, Origin, Run, TrialSummary
-from tgi_bench.analysis.scaling import Setting, has_figures, settings, usable
-from tgi_bench.engines.engine import engine_spec
+from tgi_bench.analysis.run import DeploymentRecord, Origin, Run
+from tgi_bench.engines.engine import Engine, engine_spec
 from tgi_bench.kinds.batch.columns import (
     BATCH_SIZE,
     WHOLE,
     BatchRow,
     batch_row,
     latency,
+    setting_heading,
     throughput,
     trial_word,
 )
+from tgi_bench.kinds.batch.estimated import section as estimated
+from tgi_bench.kinds.batch.metrics import TrialSummary
+from tgi_bench.kinds.batch.scaling import Setting, has_figures, settings, usable
 from tgi_bench.kinds.devices import telemetry_section
+from tgi_bench.kinds.load.figures import LoadSummary
 from tgi_bench.kinds.load.page import load_section
+from tgi_bench.kinds.sections import against, client_unfit, definitions, simulated, verdict
 from tgi_bench.observation import Outcome
-from tgi_bench.plan.plan import BatchTrial, Engine
+from tgi_bench.plan.plan import BatchTrial
 from tgi_bench.report import units
 from tgi_bench.report.column import VERDICT, Column, Grid
-from tgi_bench.report.estimated_section import section as estimated
 from tgi_bench.report.launcher import arguments, commands
 from tgi_bench.report.table import Table, markdown
-from tgi_bench.report.verdict import against, client_unfit, definitions, simulated, verdict
 from tgi_bench.report.words import (
     NOT_KNOWN,
     UNDEFINED,
@@ -35,7 +37,6 @@ from tgi_bench.report.words import (
     known_model,
     model,
     origin_line,
-    setting_heading,
     short_reason,
 )
 

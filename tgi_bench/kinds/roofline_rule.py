@@ -10,14 +10,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tgi_bench.analysis.accelerator_of import Environment, NoDevice, device_of
-from tgi_bench.analysis.load_run import LoadDistribution, LoadSummary
 from tgi_bench.analysis.planned import planned_setup
 from tgi_bench.analysis.rules import Check, Rule, Seen, apply
-from tgi_bench.analysis.run import DeploymentRecord, Origin, StepFigures, TrialSummary
-from tgi_bench.analysis.scaling import has_figures
+from tgi_bench.analysis.run import DeploymentRecord, Origin
+from tgi_bench.analysis.samples import LoadDistribution
 from tgi_bench.errors import InputError
 from tgi_bench.estimate.setup import Setup
 from tgi_bench.estimate.step_time import decode_limit_s, mean_decode_limit_s, prefill_limit_s
+from tgi_bench.kinds.batch.metrics import StepFigures, TrialSummary
+from tgi_bench.kinds.batch.scaling import has_figures
+from tgi_bench.kinds.load.figures import LoadSummary
 from tgi_bench.kinds.load.rows import load_rows, time_text
 from tgi_bench.plan.load_trial import Fixed
 from tgi_bench.plan.plan import LauncherKind

@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import mean
 
-from tgi_bench.analysis.compared import simulated_with
-from tgi_bench.analysis.excess import excess_sentences
-from tgi_bench.analysis.measured import simulated
-from tgi_bench.analysis.run import Origin, Run, StepFigures, TrialSummary
-from tgi_bench.analysis.scaling import has_figures
+from tgi_bench.analysis.run import Origin, Run
 from tgi_bench.errors import InputError
 from tgi_bench.estimate.calibration import provenance
+from tgi_bench.kinds.batch.compared import simulated_with
+from tgi_bench.kinds.batch.estimated_measured import compared
+from tgi_bench.kinds.batch.excess import excess_sentences
+from tgi_bench.kinds.batch.measured import simulated
+from tgi_bench.kinds.batch.metrics import StepFigures, TrialSummary
+from tgi_bench.kinds.batch.scaling import has_figures
 from tgi_bench.observation import Outcome, PublishedEntry
-from tgi_bench.report.estimated_measured import compared
 from tgi_bench.report.table import Table, markdown
 from tgi_bench.report.torchcap_layout import relative_error
 from tgi_bench.report.words import (

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tgi_bench.analysis.run import Run, TableLayout
-from tgi_bench.analysis.task_run import TaskSummary
+from tgi_bench.kinds.direct.figures import TaskSummary
 from tgi_bench.kinds.direct.words import ON_CPU, task_asked, verdict_lines
 from tgi_bench.observation import (
     FigureKind,

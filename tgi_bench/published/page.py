@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Sequence
 from tgi_bench.analysis.accelerator_of import published_row
 from tgi_bench.analysis.run import Run, TableLayout, layout_of
 from tgi_bench.errors import RunFileError
+from tgi_bench.kinds.batch.estimated import section as estimated
 from tgi_bench.kinds.documents import documents
 from tgi_bench.kinds.index import reproduce
+from tgi_bench.kinds.sections import environment, verdict
 from tgi_bench.observation import PublishedEntry, PublishedMetric, PublishedValue
 from tgi_bench.published import bigcode, h2ogpt, torchcap
-from tgi_bench.report.estimated_section import section as estimated
 from tgi_bench.report.markdown_page import page
 from tgi_bench.report.table import Table, csv_text, markdown
-from tgi_bench.report.verdict import environment, verdict
 from tgi_bench.report.words import UNDEFINED, origin_line
 
 TERMS = {

@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from hashlib import sha256
 
+from tgi_bench.dialects.sampling import Sampling
 from tgi_bench.engines.arguments import ROWS, arguments_of
+from tgi_bench.engines.engine import Engine
 from tgi_bench.engines.versions import NEWEST, parse_version
 from tgi_bench.errors import InputError, TableError
 from tgi_bench.kinds.argument_rules import same
@@ -20,11 +22,9 @@ from tgi_bench.plan.plan import (
     BatchTrial,
     Deployment,
     EmbeddedOptions,
-    Engine,
     LauncherArgument,
     LauncherKind,
     Plan,
-    Sampling,
     Timeouts,
 )
 from tgi_bench.published.reading import NO_FIGURE, OK, experiment_name, refused

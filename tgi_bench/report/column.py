@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Generic, TypeVar, cast
 
-from tgi_bench.analysis.load_run import Figure
 from tgi_bench.analysis.run import DeploymentRecord, Run
+from tgi_bench.analysis.samples import Figure
 from tgi_bench.observation import Outcome, TrialEnd
 from tgi_bench.report import units
 from tgi_bench.report.json_text import Json

@@ -9,16 +9,10 @@ from pathlib import PurePosixPath
 from tgi_bench.analysis.run import DeploymentRecord, Origin, Run
 from tgi_bench.engines.argument_values import command_line, parse_command_line
 from tgi_bench.engines.arguments import arguments_of
+from tgi_bench.engines.engine import Engine
 from tgi_bench.engines.printed import debug_form
 from tgi_bench.errors import InputError
-from tgi_bench.plan.plan import (
-    ANY_MODEL,
-    ArgumentValue,
-    AttachOptions,
-    Deployment,
-    Engine,
-    LauncherKind,
-)
+from tgi_bench.plan.plan import ANY_MODEL, ArgumentValue, AttachOptions, Deployment, LauncherKind
 from tgi_bench.plan.server_command import requested_command
 from tgi_bench.report.words import NOT_KNOWN, argument, known_num_shard, said_model
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from tgi_bench.analysis.load_run import Figure
+from tgi_bench.analysis.samples import Figure
 from tgi_bench.report.durations import duration
 from tgi_bench.report.words import UNDEFINED
 

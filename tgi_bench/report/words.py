@@ -6,18 +6,9 @@ import re
 from collections.abc import Sequence
 
 from tgi_bench.analysis.run import DeploymentRecord, Origin, Run
-from tgi_bench.analysis.scaling import Setting
-from tgi_bench.analysis.task_run import TaskSummary
-from tgi_bench.engines.engine import engine_spec
+from tgi_bench.engines.engine import Engine, engine_spec
 from tgi_bench.observation import Outcome, TrialEnd
-from tgi_bench.plan.plan import (
-    ANY_MODEL,
-    MODEL_SERVED,
-    ArgumentValue,
-    Deployment,
-    Engine,
-    LauncherKind,
-)
+from tgi_bench.plan.plan import ANY_MODEL, MODEL_SERVED, ArgumentValue, Deployment, LauncherKind
 
 UNDEFINED = "-"
 NOT_KNOWN = "not known"
@@ -91,13 +82,8 @@ def quantization(quantize: str | None) -> str:
     return "No Quantization" if quantize is None else f"Quantization: {quantize}"
 
 
-def setting_heading(setting: Setting) -> str:
-    """The quantization and every other value that the experiment varies."""
-    return _heading(quantization(setting.quantize), setting.others)
-
-
 def deployment_heading(deployment: Deployment) -> str:
-    """As setting_heading, of a deployment by itself."""
+    """The quantization and every other value that the experiment varies."""
     others = tuple(
         (a.name, a.value)
         for a in deployment.arguments
@@ -106,10 +92,11 @@ def deployment_heading(deployment: Deployment) -> str:
     quantized = quantization(deployment.quantize)
     if deployment.launcher is LauncherKind.ATTACH and deployment.quantize is None:
         quantized = f"Quantization {NOT_KNOWN}"
-    return _heading(quantized, others)
+    return values_heading(quantized, others)
 
 
-def _heading(quantized: str, others: Sequence[tuple[str, ArgumentValue]]) -> str:
+def values_heading(quantized: str, others: Sequence[tuple[str, ArgumentValue]]) -> str:
+    """ "No Quantization; max_batch_size: 8"."""
     values = (f"{name}: {argument(value)}" for name, value in others)
     return "; ".join((quantized, *values))
 
@@ -220,7 +207,7 @@ def origin_line(run: Run) -> str:
                 f"**Imported{how}.** The figures were read from a published report "
                 f"({run.plan.experiment}); tgi-bench measured none of them."
             )
-        case Origin.MEASURED if run.of(TaskSummary):
+        case Origin.MEASURED if not run.deployments:
             return (
                 "**Measured** with transformers in processes of tgi-bench's own: no server, no "
                 "network, no scheduler is in the figures."

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tgi_bench.analysis.distribution import Distribution
-from tgi_bench.analysis.run import Rates, Run, StepFigures, TrialSummary
-from tgi_bench.analysis.scaling import has_figures
+from tgi_bench.analysis.run import Run
+from tgi_bench.analysis.samples import Distribution
+from tgi_bench.kinds.batch.metrics import Rates, StepFigures, TrialSummary
+from tgi_bench.kinds.batch.scaling import Setting, has_figures
 from tgi_bench.observation import Outcome
 from tgi_bench.report import units
 from tgi_bench.report.column import (
@@ -24,7 +25,13 @@ from tgi_bench.report.column import (
 )
 from tgi_bench.report.json_text import Json, ended
 from tgi_bench.report.table import Table
-from tgi_bench.report.words import UNDEFINED, cell_word
+from tgi_bench.report.words import UNDEFINED, cell_word, quantization, values_heading
+
+
+def setting_heading(setting: Setting) -> str:
+    """The quantization and every other value that the experiment varies."""
+    return values_heading(quantization(setting.quantize), setting.others)
+
 
 DISTRIBUTION: tuple[Column[Distribution], ...] = (
     Column("samples", lambda d: d.count, unit=units.COUNT),

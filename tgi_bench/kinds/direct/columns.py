@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
-from tgi_bench.analysis.distribution import Distribution
 from tgi_bench.analysis.run import Run
-from tgi_bench.analysis.task_run import DirectRecord, TaskFigures, TaskSummary
+from tgi_bench.analysis.samples import Distribution
 from tgi_bench.kinds.batch.columns import DISTRIBUTION
 from tgi_bench.kinds.direct import words as task_words
+from tgi_bench.kinds.direct.figures import DirectRecord, TaskFigures, TaskSummary
 from tgi_bench.plan.task_trial import GenerateTask
 from tgi_bench.report import units
 from tgi_bench.report.column import OUTCOME, PLACE, VERDICT, Column, Grid, TrialRow, fields, of

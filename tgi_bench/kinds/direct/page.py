@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from tgi_bench.analysis.run import Run
-from tgi_bench.analysis.task_run import DirectRecord, TaskSummary
-from tgi_bench.analysis.task_summary import TASK_DEFINITIONS
 from tgi_bench.analysis.telemetry import TELEMETRY_DEFINITIONS
 from tgi_bench.kinds.devices import devices_section
 from tgi_bench.kinds.direct import columns as figures
 from tgi_bench.kinds.direct import words as task_words
 from tgi_bench.kinds.direct.columns import RUN, SIZES, SPEED, STEP, DirectRow, task_rows
+from tgi_bench.kinds.direct.figures import DirectRecord, TaskSummary
+from tgi_bench.kinds.direct.summary import TASK_DEFINITIONS
 from tgi_bench.kinds.index import reproduce
+from tgi_bench.kinds.sections import environment, verdict
 from tgi_bench.plan.task_trial import GenerateTask, SummarizeTask
 from tgi_bench.report import units
 from tgi_bench.report.column import VERDICT, Column, Grid, of
 from tgi_bench.report.table import Table, markdown
-from tgi_bench.report.verdict import environment, verdict
 from tgi_bench.report.words import (
     NOT_FINISHED,
     UNDEFINED,

@@ -18,10 +18,10 @@ from tgi_bench.analysis.rules import (
     passed,
     unmade,
 )
-from tgi_bench.analysis.task_run import TaskFigures, TaskSummary
 from tgi_bench.analysis.telemetry import TelemetrySummary
 from tgi_bench.kinds.device_rules import telemetry_checks
-from tgi_bench.kinds.verdict import LEAST_RUNS, MOST_FIRST_RUN_EXCESS, MOST_SPREAD
+from tgi_bench.kinds.direct.figures import TaskFigures, TaskSummary
+from tgi_bench.kinds.judge import LEAST_RUNS, MOST_FIRST_RUN_EXCESS, MOST_SPREAD
 from tgi_bench.observation import Outcome
 from tgi_bench.plan.task_trial import GenerateTask, SummarizeTask, TaskTrial
 

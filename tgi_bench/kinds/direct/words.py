@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from tgi_bench.analysis.run import Run
-from tgi_bench.analysis.task_run import DirectRecord
+from tgi_bench.kinds.direct.figures import DirectRecord
 from tgi_bench.plan.task_trial import DirectModel, GenerateTask, SummarizeTask, TaskTrial
 from tgi_bench.task_observation import DirectFacts
 

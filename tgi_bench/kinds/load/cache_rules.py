@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tgi_bench.analysis.load_run import StageSummary
 from tgi_bench.analysis.rules import Rule, Seen
+from tgi_bench.kinds.load.figures import StageSummary
 from tgi_bench.kinds.load.rows import LoadRow
 from tgi_bench.load_observation import PromptTexts
 from tgi_bench.plan.load_trial import FileKind, Workload

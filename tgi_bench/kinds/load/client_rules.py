@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tgi_bench.analysis.load_metrics import closed_loop, split_metric
-from tgi_bench.analysis.load_run import LoadDistribution
 from tgi_bench.analysis.rules import Check, Rule, Seen, apply
+from tgi_bench.analysis.samples import LoadDistribution
 from tgi_bench.kinds.load.held_back import QUICKACK, check_held_back, held_ns
 from tgi_bench.kinds.load.host_rules import others_text
+from tgi_bench.kinds.load.metrics import closed_loop, split_metric
 from tgi_bench.kinds.load.rows import LoadRow, time_text
 from tgi_bench.load_observation import ClientFloor
 

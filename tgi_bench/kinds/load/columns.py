@@ -5,19 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
-from tgi_bench.analysis.load_run import (
-    Figure,
-    LoadDistribution,
-    LoadSummary,
-    SearchAnswer,
-    StageSummary,
-)
-from tgi_bench.analysis.missed import all_met, goals_of
 from tgi_bench.analysis.rules import Verdict
 from tgi_bench.analysis.run import Run
-from tgi_bench.analysis.search import met
+from tgi_bench.analysis.samples import Figure, LoadDistribution
 from tgi_bench.kinds.load import words
+from tgi_bench.kinds.load.figures import LoadSummary, SearchAnswer, StageSummary
 from tgi_bench.kinds.load.group import PARTIAL, has_figures
+from tgi_bench.kinds.load.missed import all_met, goals_of
+from tgi_bench.kinds.load.search import met
 from tgi_bench.load_observation import ClientFloor, LoadStage, StageConditions
 from tgi_bench.observation import Outcome
 from tgi_bench.plan.load_trial import LoadTrial

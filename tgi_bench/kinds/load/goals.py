@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tgi_bench.analysis.load_run import LoadSummary
-from tgi_bench.analysis.missed import Goal, goals
 from tgi_bench.analysis.run import Run
 from tgi_bench.kinds.load import words
 from tgi_bench.kinds.load.columns import STAGE, VALUE, met_word
+from tgi_bench.kinds.load.figures import LoadSummary
+from tgi_bench.kinds.load.missed import Goal, goals
 from tgi_bench.plan.load_trial import Sought
 from tgi_bench.report import units
 from tgi_bench.report.column import PLACE, VERDICT, Column, Grid, TrialRow, fields, of

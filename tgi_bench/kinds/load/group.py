@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from tgi_bench.analysis.load_run import LoadSummary, StageSummary
+from tgi_bench.kinds.load.figures import LoadSummary, StageSummary
 from tgi_bench.kinds.load.words import load_name, value_asked
 from tgi_bench.load_observation import LoadStage
 from tgi_bench.observation import Outcome

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from tgi_bench.analysis.load_run import Figure, LoadSummary, StageSummary
 from tgi_bench.analysis.run import Run
+from tgi_bench.analysis.samples import Figure
 from tgi_bench.kinds.load import words
 from tgi_bench.kinds.load.columns import StageRow, load_rows
+from tgi_bench.kinds.load.figures import LoadSummary, StageSummary
 from tgi_bench.kinds.load.group import PARTIAL, has_figures
-from tgi_bench.kinds.load.search import answer
+from tgi_bench.kinds.load.search_page import answer
 from tgi_bench.load_observation import ClientFloor
 from tgi_bench.report import units
 from tgi_bench.report.column import VERDICT, Column, Grid, of

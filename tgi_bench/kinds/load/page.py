@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tgi_bench.analysis.load_run import LoadSummary, StageSummary
 from tgi_bench.analysis.rules import Verdict
 from tgi_bench.analysis.run import Run
 from tgi_bench.kinds.load import prompt_words, tables, words
 from tgi_bench.kinds.load.cache_rules import cached_texts, texts_text
+from tgi_bench.kinds.load.figures import LoadSummary, StageSummary
 from tgi_bench.kinds.load.group import (
     Group,
     GroupRow,
@@ -20,7 +20,7 @@ from tgi_bench.kinds.load.group import (
 )
 from tgi_bench.kinds.load.held_back import held_text
 from tgi_bench.kinds.load.rows import waits_text
-from tgi_bench.kinds.load.search import search
+from tgi_bench.kinds.load.search_page import search
 from tgi_bench.load_observation import RequestOutcome
 from tgi_bench.plan.load_trial import LEAST_SEARCH_REQUESTS, LoadTrial, Sought
 from tgi_bench.report import units

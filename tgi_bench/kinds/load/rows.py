@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import floor, log10
 
-from tgi_bench.analysis.load_run import LoadSummary, StageSummary
+from tgi_bench.kinds.load.figures import LoadSummary, StageSummary
 from tgi_bench.load_observation import Waits
 
 

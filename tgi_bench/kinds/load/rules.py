@@ -5,15 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tgi_bench.analysis.load_metrics import (
-    LEAST_REQUESTS,
-    LEAST_SAMPLES,
-    distribution_of,
-    figure_of,
-    split_metric,
-)
-from tgi_bench.analysis.load_run import LoadSummary
 from tgi_bench.analysis.rules import Check, Failing, Rule, Seen, apply, failed, listed, passed
+from tgi_bench.analysis.samples import LEAST_REQUESTS, LEAST_SAMPLES
 from tgi_bench.kinds.load.answer_rules import ANSWER_RULES, LENGTH_RULES
 from tgi_bench.kinds.load.cache_rules import CACHE_RULES
 from tgi_bench.kinds.load.client_rules import (
@@ -23,7 +16,9 @@ from tgi_bench.kinds.load.client_rules import (
     late_remedy,
     workers_text,
 )
+from tgi_bench.kinds.load.figures import LoadSummary
 from tgi_bench.kinds.load.host_rules import host_checks
+from tgi_bench.kinds.load.metrics import distribution_of, figure_of, split_metric
 from tgi_bench.kinds.load.rows import LoadRow, load_rows, time_text, waits_text
 from tgi_bench.kinds.load.steady_rules import STEADY
 from tgi_bench.load_observation import ClientFloor, LoadPart, RequestOutcome

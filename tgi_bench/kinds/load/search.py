@@ -1,187 +1,197 @@
-"""What a search found, how sure that is, and every step on the way to it."""
+"""The search for the highest load that meets every SLO: which value to try next. Pure."""
 
 from __future__ import annotations
 
-from tgi_bench.analysis.certainty import wilson
-from tgi_bench.analysis.load_metrics import figure_of
-from tgi_bench.analysis.load_run import Figure, LoadSummary, SearchAnswer, StageSummary
-from tgi_bench.analysis.search import keeps_up, met, succeeded
-from tgi_bench.kinds.load import words
-from tgi_bench.kinds.load.group import PARTIAL
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tgi_bench.kinds.load.figures import SearchAnswer, StageSummary
 from tgi_bench.plan.load_trial import SUCCESS, Find, LoadTrial, Sought
-from tgi_bench.report import units
-from tgi_bench.report.table import Table, markdown
-from tgi_bench.report.words import UNDEFINED
+
+LEAST_SUCCESS = 0.99
+"""Share of requests that must end well where no SLO says it."""
+LEAST_ANSWERED = 0.95
+"""Of the requests sent in a window so many must be answered in it: else a queue grows."""
 
 
-def search(load: LoadSummary, find: Find) -> str:
-    """The answer, then every step on the way to it."""
-    trial = load.trial
-    delivered = "Delivered (1/s)" if find.sought is Sought.MAX_RATE else "Delivered"
-    headers = (
-        "Step",
-        words.value_header(trial),
-        delivered,
-        "Repeat",
-        "Measured for",
-        "Requests/s",
-        *map(words.slo, trial.slos),
-        "All met",
-    )
-    rows = tuple(
-        (
-            str(number),
-            words.value_asked(trial, stage.stage),
-            units.RATE.text(_delivered(stage)),
-            str(stage.stage.repeat + 1),
-            _measured_for(stage),
-            units.RATE.text(stage.requests_per_s),
-            *_slo_cells(trial, stage),
-            PARTIAL if load.cut_off(stage) else _all_met(trial, stage),
-        )
-        for number, stage in enumerate(load.stages, 1)
-    )
-    text = f"#### Search\n\n{answer(load, find)}\n"
-    if not rows:
-        return text
-    return f"{text}\n{markdown(Table(headers, rows, frozenset(range(len(headers)))))}"
+@dataclass(frozen=True, slots=True)
+class SearchStep:
+    """One value as tried once. met: whether it met every SLO.
+
+    sure: True, False: it met or missed them by more than chance; None: neither.
+    """
+
+    value: float
+    met: bool
+    sure: bool | None = None
 
 
-def _slo_cells(trial: LoadTrial, stage: StageSummary) -> tuple[str, ...]:
-    """ "312.00 ms [290.00, 340.00], met": with the intervals that the answer's is made from."""
-    cells = []
-    for slo, (value, passed) in zip(trial.slos, stage.slos_met, strict=True):
-        if slo.metric != SUCCESS:
-            figure = figure_of(stage, slo.metric)
-            why = words.unmeasurable(slo.metric.rpartition("_")[0], stage)
-            text = why or words.slo_value(slo, value)
-            if figure is not None:
-                text = units.FINE_MS.text(figure)
-        else:
-            text = units.SHARE.text(value)
-            if value is not None and stage.requests:
-                low, high = wilson(round(value * stage.requests), stage.requests)
-                text = units.SHARE.text(Figure(value, low, high))
-        cells.append(text + words.slo_met(value, passed))
-    return tuple(cells)
+def next_probe(find: Find, probes: Sequence[SearchStep]) -> float | SearchAnswer:
+    """The value to try next (again, where a majority is still open), or what was found.
+
+    From start the value is doubled while the SLOs are met, or halved while they are not, within
+    lowest..highest; then the bracket is bisected, by its geometric middle for a rate and by
+    whole numbers for a concurrency, until it is no wider than tolerance x its upper end. Each
+    value is tried until a majority of `repeats` is certain, never more often; a tie is not met.
+    Probes of values that the search does not come by are left alone.
+
+    Then the bracket's two values, and those that the interval ends at, are tried until each has
+    been so `repeats` times: other prompts and arrivals may say otherwise of them.
+    """
+    low: float | None = None
+    high: float | None = None
+    value = _clamped(find, find.start)
+    while True:
+        met = _majority(find, [probe.met for probe in probes if probe.value == value])
+        if met is None:
+            return value
+        low, high = (value, high) if met else (low, value)
+        following = _following(find, low, high)
+        if following is None:
+            again = _too_few(find, probes, (low, high, *_sure(probes)))
+            return SearchAnswer(low, low, high, True) if again is None else again
+        value = following
 
 
-def _delivered(stage: StageSummary) -> float | None:
-    """The rate that was sent, or the requests that were in flight."""
-    return stage.concurrency if stage.stage.rate_per_s is None else stage.rate_per_s
+def _too_few(
+    find: Find, probes: Sequence[SearchStep], values: Sequence[float | None]
+) -> float | None:
+    """The first of them that was tried less often than `repeats`; None where none was."""
+    for value in values:
+        if value is not None and sum(p.value == value for p in probes) < find.repeats:
+            return value
+    return None
 
 
-def _measured_for(stage: StageSummary) -> str:
-    """Without warm-up and cool-down, to a tenth of a second."""
-    length_ns = stage.stage.measured_until_ns - stage.stage.measured_from_ns
-    return words.seconds(round(length_ns / 1e8) * 1e8)
-
-
-def _all_met(trial: LoadTrial, stage: StageSummary) -> str:
-    """As the search counts it, with what it asks beside the SLOs where that was not so."""
-    found = [met for _, met in stage.slos_met]
-    if met(trial, stage):
-        return "yes" if all(found) else "yes, by few requests"
-    if False in found:
-        return "no"
-    if None in found:
-        unknown = [s for s, (_, met) in zip(trial.slos, stage.slos_met, strict=True) if met is None]
-        names = dict.fromkeys(slo.metric.rpartition("_")[0] for slo in unknown)
-        reasons = {name: words.unmeasurable(name, stage) for name in names}
-        told = (f"{name.upper()} is {why}" for name, why in reasons.items())
-        return f"no: {'; '.join(told)}" if all(reasons.values()) else "no: too few requests"
-    behind = stage.stage.rate_per_s is not None and succeeded(stage) and not keeps_up(stage)
-    return "no: answers fell behind" if behind else "no: requests failed"
-
-
-def answer(load: LoadSummary, find: Find) -> str:
-    """What the search found, and its confidence interval, in sentences."""
-    found = load.found
-    rate = find.sought is Sought.MAX_RATE
-    one, unit = ("rate", " requests/s") if rate else ("concurrency", "")
-    if found is None or (found.value is None and found.high is None):
-        return f"**No answer**: no {one} was tried to its end."
-    text = f"{_found(load, found, find, unit)} {_interval(found, one, unit)}"
-    text += _contradiction(found, unit)
-    return text if found.done else f"{text} The search was cut off: this is what it knew then."
-
-
-def _found(load: LoadSummary, found: SearchAnswer, find: Find, unit: str) -> str:
-    one = "rate" if find.sought is Sought.MAX_RATE else "concurrency"
-    high = UNDEFINED if found.high is None else f"{words.plain(found.high)}{unit}"
-    if found.value is None:
-        return (
-            f"**None**: the lowest {one} tried, {high}, did not meet every SLO"
-            f"{_times(found.missed_in)}."
-        )
-    text = (
-        f"**{words.plain(found.value)}{unit}** is the highest {one} tried that met every SLO"
-        f"{_times(found.met_in)}"
-    )
-    if find.sought is Sought.MAX_RATE and (sent := _sent(load, found.value)):
-        text += f"; {sent} were delivered"
-    if found.high is not None:
-        following = "the next whole number" if _next_whole(find, found) else "the next tried"
-        return f"{text}; {high}, {following}, did not{_times(found.missed_in)}."
-    if found.value >= find.highest:
-        bound = "it is the highest allowed"
-    elif any(stage.asked is not None and stage.asked > found.value for stage in load.stages):
-        bound = "none higher was tried to its end"
-    else:
-        bound = "none higher was tried"
-    return f"{text}; {bound}, so the true one may be higher."
-
-
-def _contradiction(found: SearchAnswer, unit: str) -> str:
-    """Where two steps cannot both be right; empty where none are so."""
-    if found.contradiction is None:
-        return ""
-    missed, met = map(words.plain, found.contradiction)
-    return (
-        f" The steps contradict each other: one at {missed}{unit} missed an SLO by more than "
-        f"chance, one at {met}{unit} met every one by more than chance."
+def found_so_far(find: Find, probes: Sequence[SearchStep]) -> SearchAnswer:
+    """The answer of a finished search, or the bracket that a search was cut off in: there a value
+    counts by most of its tries so far, as the interval does; a tie is not met."""
+    found = _bracket(find, probes)
+    low, high = _sure(probes)
+    return replace(
+        found,
+        sure_low=low,
+        sure_high=high,
+        met_in=_how_often(probes, found.value, met=True),
+        missed_in=_how_often(probes, found.high, met=False),
+        contradiction=_contradiction(probes),
     )
 
 
-def _next_whole(find: Find, found: SearchAnswer) -> bool:
-    whole = find.sought is Sought.MAX_CONCURRENCY
-    return whole and None not in (found.value, found.high) and found.high == (found.value or 0) + 1
+def _bracket(find: Find, probes: Sequence[SearchStep]) -> SearchAnswer:
+    outcome = next_probe(find, probes)
+    if isinstance(outcome, SearchAnswer):
+        return outcome
+    decided = {}
+    for value in {probe.value for probe in probes}:
+        tries = [probe.met for probe in probes if probe.value == value]
+        most = _majority(find, tries)  # None where the search was cut off between its repeats
+        decided[value] = 2 * sum(tries) > len(tries) if most is None else most
+    low = max((value for value, met in decided.items() if met), default=None)
+    unmet = [v for v, met in decided.items() if not met and (low is None or v > low)]
+    return SearchAnswer(low, low, min(unmet, default=None), False)
 
 
-def _times(often: tuple[int, int]) -> str:
-    """ " (in 2 of 2 repeats)"; "" where it was tried once."""
-    count, tries = often
-    return f" (in {count} of {tries} repeats)" if tries > 1 else ""
+def _sure(probes: Sequence[SearchStep]) -> tuple[float | None, float | None]:
+    """The interval's ends: where values contradict each other it holds all that do."""
+    by_value: dict[float, set[bool | None]] = {}
+    for probe in probes:
+        by_value.setdefault(probe.value, set()).add(probe.sure)
+    good = [value for value, sure in by_value.items() if sure == {True}]
+    bad = [value for value, sure in by_value.items() if sure == {False}]
+    low = max((v for v in good if v < min(bad, default=math.inf)), default=None)
+    high = min((v for v in bad if v > max(good, default=-math.inf)), default=None)
+    return low, high
 
 
-def _sent(load: LoadSummary, value: float) -> str:
-    """ "23.6 and 24.1 requests/s" of the repeats at a value; "" where none is known."""
-    rates = [
-        f"{stage.rate_per_s:.4g}"
-        for stage in load.stages
-        if stage.asked == value and stage.rate_per_s is not None
-    ]
-    return f"{' and '.join(rates)} requests/s" if rates else ""
+def _contradiction(probes: Sequence[SearchStep]) -> tuple[float, float] | None:
+    """A value at which a try was surely missed, and a higher one at which a try was surely met; of
+    several the furthest apart. Two tries at one value near the true one may do so by chance."""
+    missed = min((p.value for p in probes if p.sure is False), default=None)
+    met = max((p.value for p in probes if p.sure is True), default=None)
+    return (missed, met) if missed is not None and met is not None and missed < met else None
 
 
-def _interval(found: SearchAnswer, one: str, unit: str) -> str:
-    low = None if found.sure_low is None else words.plain(found.sure_low)
-    high = None if found.sure_high is None else words.plain(found.sure_high)
-    met = "every SLO metric's whole interval met its SLO"
-    missed = "the whole interval of one missed it"
-    if low is None and high is None:
-        return (
-            f"95% confidence interval: not known, for at no {one} tried were the SLO metrics' "
-            "intervals clear of their limits."
-        )
-    if low is None:
-        return (
-            f"95% confidence interval: up to {high}{unit}, at which {missed}; its lower end is "
-            f"not known, for at no {one} tried did every SLO metric's whole interval meet its SLO."
-        )
-    if high is None:
-        return (
-            f"95% confidence interval: from {low}{unit} on, at which {met}; its upper end is not "
-            f"known, for at no {one} tried did the whole interval of one miss it."
-        )
-    return f"95% confidence interval: {low} to {high}{unit} (at {low} {met}, at {high} {missed})."
+def _how_often(probes: Sequence[SearchStep], value: float | None, met: bool) -> tuple[int, int]:
+    tries = [probe.met for probe in probes if probe.value == value]
+    return tries.count(met), len(tries)
+
+
+def met(trial: LoadTrial, summary: StageSummary) -> bool:
+    """Whether one probe met every SLO of the trial; what is undefined is not met.
+
+    Of a percentile with too few requests the highest sample must be within: a search goes on from
+    there, and the checks of its answer ask for more. Beyond the SLOs themselves: without one of
+    success, LEAST_SUCCESS of the measured requests must have ended well, for latencies are of
+    those only; and a rate must be one that the server keeps up with: sends in the window may be
+    more than the answers in it by 1 - LEAST_ANSWERED of them at most, or by three square roots of
+    their number where that is more.
+    """
+    if any(value is None or passed is False for value, passed in summary.slos_met):
+        return False
+    if all(slo.metric != SUCCESS for slo in trial.slos) and not succeeded(summary):
+        return False
+    return summary.stage.rate_per_s is None or keeps_up(summary)
+
+
+def succeeded(summary: StageSummary) -> bool:
+    """Whether LEAST_SUCCESS of the measured requests ended well."""
+    counts = {outcome.value: count for outcome, count in summary.outcomes}
+    total = sum(counts.values())
+    return total > 0 and counts.get("ok", 0) >= LEAST_SUCCESS * total
+
+
+def keeps_up(summary: StageSummary) -> bool:
+    """Whether answers come as fast as requests are sent, as far as chance allows to say."""
+    if summary.rate_per_s is None or summary.requests_per_s is None:
+        return False
+    seconds = (summary.window.end_ns - summary.window.begin_ns) / 1e9
+    sent = summary.rate_per_s * seconds
+    missing = sent - summary.requests_per_s.value * seconds
+    return missing <= max((1 - LEAST_ANSWERED) * sent, 3 * math.sqrt(sent))
+
+
+def _majority(find: Find, results: Sequence[bool]) -> bool | None:
+    """What most of the repeats say; None where those still to come may decide it."""
+    tried = results[: find.repeats]
+    needed = find.repeats // 2 + 1
+    good = sum(tried)
+    if good >= needed:
+        return True
+    if good + find.repeats - len(tried) < needed:
+        return False
+    return None
+
+
+def _clamped(find: Find, value: float) -> float:
+    """Within lowest..highest, which are whole for a concurrency."""
+    lowest, highest = find.lowest, find.highest
+    if find.sought is Sought.MAX_CONCURRENCY:
+        value, lowest, highest = math.floor(value), math.ceil(lowest), math.floor(highest)
+    return float(min(max(value, lowest), highest))
+
+
+def _following(find: Find, low: float | None, high: float | None) -> float | None:
+    """The value after these bounds; None where the search is over."""
+    if high is None and low is not None:
+        following = _clamped(find, 2 * low)
+        return following if following > low else None
+    if low is None and high is not None:
+        following = _clamped(find, high / 2)
+        return following if following < high else None
+    if low is None or high is None or high - low <= find.tolerance * high:
+        return None
+    return _middle(find, low, high)
+
+
+def _middle(find: Find, low: float, high: float) -> float | None:
+    """Strictly between; None where nothing is."""
+    if find.sought is Sought.MAX_CONCURRENCY:
+        whole = float((int(low) + int(high)) // 2)
+        return whole if low < whole < high else None
+    exact = math.sqrt(low * high)
+    for value in (float(f"{exact:.4g}"), exact):  # a short number where one lies between
+        if low < value < high:
+            return value
+    return None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tgi_bench.analysis.load_metrics import closed_loop, constant_rate
-from tgi_bench.analysis.load_run import Part
 from tgi_bench.analysis.rules import Rule, Seen
+from tgi_bench.kinds.load.figures import Part
+from tgi_bench.kinds.load.metrics import closed_loop, constant_rate
 from tgi_bench.kinds.load.rows import LoadRow, time_text
 
 MOST_SHIFT = 0.10

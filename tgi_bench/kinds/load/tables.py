@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from tgi_bench.analysis.load_metrics import split_metric
-from tgi_bench.analysis.load_run import Figure, LoadDistribution, StageSummary
 from tgi_bench.analysis.rules import Verdict
+from tgi_bench.analysis.samples import Figure, LoadDistribution
 from tgi_bench.kinds.load import columns as figures
 from tgi_bench.kinds.load import words
+from tgi_bench.kinds.load.figures import StageSummary
 from tgi_bench.kinds.load.group import GroupRow, missing
 from tgi_bench.kinds.load.host_rules import others_text
+from tgi_bench.kinds.load.metrics import split_metric
 from tgi_bench.load_observation import LoadPart
 from tgi_bench.plan.load_trial import METRICS, SUCCESS, ClosedLoop, LoadTrial, Slo
 from tgi_bench.report import units

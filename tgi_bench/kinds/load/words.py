@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
-from tgi_bench.analysis.load_run import LoadDistribution, StageSummary
+from tgi_bench.analysis.samples import LoadDistribution
 from tgi_bench.dialects.sampling import Sampling
+from tgi_bench.kinds.load.figures import StageSummary
 from tgi_bench.load_observation import LoadStage
 from tgi_bench.plan.load_trial import (
     METRICS,

@@ -9,11 +9,12 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
-from tgi_bench.analysis.bootstrap import total_interval
-from tgi_bench.analysis.gaps import Floats, Ints, arrivals
-from tgi_bench.analysis.load_metrics import LEAST_REQUESTS, NS_PER_S
-from tgi_bench.analysis.load_run import Figure, Window
-from tgi_bench.analysis.load_slo import met_each
+from tgi_bench.analysis.bootstrap import Floats, Ints, total_interval
+from tgi_bench.analysis.samples import LEAST_REQUESTS, Figure
+from tgi_bench.kinds.load.figures import Window
+from tgi_bench.kinds.load.gaps import arrivals
+from tgi_bench.kinds.load.metrics import NS_PER_S
+from tgi_bench.kinds.load.slo import met_each
 from tgi_bench.load_observation import RequestObservation, RequestOutcome
 from tgi_bench.plan.load_trial import LoadTrial
 

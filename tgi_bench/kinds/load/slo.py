@@ -7,18 +7,15 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tgi_bench.analysis.gaps import each_statistic, samples_of, tokens_an_event
-from tgi_bench.analysis.load_metrics import (
-    GAPS,
+from tgi_bench.analysis.samples import (
     LEAST_REQUESTS,
     LEAST_SAMPLES,
-    OF_REQUEST,
     PER_MILLE,
-    STREAMED,
-    split_metric,
+    LoadDistribution,
     statistic_of,
 )
-from tgi_bench.analysis.load_run import LoadDistribution
+from tgi_bench.kinds.load.gaps import each_statistic, samples_of, tokens_an_event
+from tgi_bench.kinds.load.metrics import GAPS, OF_REQUEST, STREAMED, split_metric
 from tgi_bench.load_observation import RequestObservation
 from tgi_bench.plan.load_trial import SUCCESS, LoadTrial, Slo
 

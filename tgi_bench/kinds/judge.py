@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tgi_bench.analysis.accelerator_of import Environment
-from tgi_bench.analysis.excess import CLIENT_SHARE, MOST_CLIENT_SHARE
-from tgi_bench.analysis.load_run import LoadSummary
 from tgi_bench.analysis.rules import (
     Check,
     Failing,
@@ -21,18 +19,22 @@ from tgi_bench.analysis.rules import (
     passed,
     unmade,
 )
-from tgi_bench.analysis.run import DeploymentRecord, Origin, StepFigures, TrialSummary
-from tgi_bench.analysis.scaling import usable
+from tgi_bench.analysis.run import DeploymentRecord, Origin
 from tgi_bench.analysis.telemetry import TelemetrySummary
 from tgi_bench.kinds.argument_rules import check_arguments, check_version
+from tgi_bench.kinds.batch.excess import CLIENT_SHARE, MOST_CLIENT_SHARE
+from tgi_bench.kinds.batch.metrics import StepFigures, TrialSummary
+from tgi_bench.kinds.batch.scaling import usable
 from tgi_bench.kinds.device_rules import telemetry_checks
 from tgi_bench.kinds.failure_remedies import GO_ON, Failed, remedies
 from tgi_bench.kinds.identity_rules import identity_checks
+from tgi_bench.kinds.load.figures import LoadSummary
 from tgi_bench.kinds.load.rules import load_checks
 from tgi_bench.kinds.roofline_rule import check_roofline
 from tgi_bench.load_observation import ClientFloor
 from tgi_bench.observation import Outcome, TrialEnd
-from tgi_bench.plan.plan import BatchTrial, LauncherKind, LoadTrial, Plan
+from tgi_bench.plan.load_trial import LoadTrial
+from tgi_bench.plan.plan import BatchTrial, LauncherKind, Plan
 
 LEAST_RUNS = 3
 MOST_RANK_SPREAD = 0.10

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tgi_bench.analysis.distribution import Distribution
-from tgi_bench.analysis.task_search import LargestBatch
+from tgi_bench.analysis.samples import Distribution
+from tgi_bench.kinds.direct.search import LargestBatch
 from tgi_bench.observation import TrialEnd
 from tgi_bench.plan.task_trial import DirectModel, TaskTrial
 from tgi_bench.task_observation import DirectFacts

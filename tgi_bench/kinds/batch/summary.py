@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tgi_bench.analysis import metrics
-from tgi_bench.analysis.distribution import Distribution, distribution
-from tgi_bench.analysis.run import Rates, StepFigures, TrialSummary
+from tgi_bench.analysis.samples import Distribution, distribution
+from tgi_bench.kinds.batch import metrics
+from tgi_bench.kinds.batch.metrics import Rates, StepFigures, TrialSummary
 from tgi_bench.observation import PublishedFigures, StepObservation, TrialEnd
 from tgi_bench.plan.plan import BatchTrial
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from statistics import mean, median
 
-from tgi_bench.analysis.compared import Compared, Comparisons, EstimateSaid
-from tgi_bench.analysis.run import Run, TrialSummary
+from tgi_bench.analysis.run import Run
 from tgi_bench.estimate.calibration import none_published, provenance
+from tgi_bench.kinds.batch.compared import Compared, Comparisons, EstimateSaid
+from tgi_bench.kinds.batch.estimated_measured import compared
+from tgi_bench.kinds.batch.metrics import TrialSummary
 from tgi_bench.report.estimated_answer import milliseconds, percent
-from tgi_bench.report.estimated_measured import compared
 from tgi_bench.report.rst_table import escaped, grid, heading
 from tgi_bench.report.table import Table, markdown
 from tgi_bench.report.torchcap_layout import (

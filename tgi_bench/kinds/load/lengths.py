@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tgi_bench.analysis.gaps import Floats
-from tgi_bench.analysis.load_metrics import ttft_ns
-from tgi_bench.analysis.load_run import Lengths
+from tgi_bench.analysis.bootstrap import Floats
+from tgi_bench.kinds.load.figures import Lengths
+from tgi_bench.kinds.load.metrics import ttft_ns
 from tgi_bench.load_observation import RequestObservation, TokenSource
 
 CACHED_SHARE = 0.1

@@ -6,31 +6,26 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from tgi_bench.analysis.bootstrap import load_distribution
-from tgi_bench.analysis.cached_tokens import cached_tokens
-from tgi_bench.analysis.certainty import certainly
-from tgi_bench.analysis.gaps import samples_of, tokens_an_event
-from tgi_bench.analysis.load_lengths import lengths, prefix_suspicion
-from tgi_bench.analysis.load_metrics import (
+from tgi_bench.analysis.samples import LoadDistribution
+from tgi_bench.kinds.load.cached_tokens import cached_tokens
+from tgi_bench.kinds.load.certainty import certainly
+from tgi_bench.kinds.load.figures import LoadSummary, SearchAnswer, StageSummary, Window
+from tgi_bench.kinds.load.gaps import samples_of, tokens_an_event
+from tgi_bench.kinds.load.lengths import lengths, prefix_suspicion
+from tgi_bench.kinds.load.metrics import (
     LATE_NS,
     NS_PER_S,
     STREAMED,
     closed_loop,
     send_lag_ns,
 )
-from tgi_bench.analysis.load_run import (
-    LoadDistribution,
-    LoadSummary,
-    SearchAnswer,
-    StageSummary,
-    Window,
-)
-from tgi_bench.analysis.load_slo import check_slos
-from tgi_bench.analysis.moved import moved_by_lag
-from tgi_bench.analysis.reopening import reopening
-from tgi_bench.analysis.search import SearchStep, found_so_far, met
-from tgi_bench.analysis.steadiness import steadiness
-from tgi_bench.analysis.throughput import throughput
-from tgi_bench.analysis.window import find_window, in_window, mean_in_flight
+from tgi_bench.kinds.load.moved import moved_by_lag
+from tgi_bench.kinds.load.reopening import reopening
+from tgi_bench.kinds.load.search import SearchStep, found_so_far, met
+from tgi_bench.kinds.load.slo import check_slos
+from tgi_bench.kinds.load.steadiness import steadiness
+from tgi_bench.kinds.load.throughput import throughput
+from tgi_bench.kinds.load.window import find_window, in_window, mean_in_flight
 from tgi_bench.load_observation import LoadPart, LoadStage, RequestObservation, RequestOutcome
 from tgi_bench.observation import TrialEnd
 from tgi_bench.plan.load_trial import METRICS, LoadTrial

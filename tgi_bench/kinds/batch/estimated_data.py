@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tgi_bench.analysis.compared import Compared, Comparisons, EstimateSaid
 from tgi_bench.analysis.run import Run
+from tgi_bench.kinds.batch.compared import Compared, Comparisons, EstimateSaid
+from tgi_bench.kinds.batch.estimated_measured import compared
 from tgi_bench.report.estimated_answer import calibration_json
-from tgi_bench.report.estimated_measured import compared
 from tgi_bench.report.json_text import Json
 from tgi_bench.report.table import Table, csv_text
 from tgi_bench.report.torchcap_layout import relative_error

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tgi_bench.analysis.measured import MeasuredFigure, RunMeasured, simulated
 from tgi_bench.analysis.planned import Planned
 from tgi_bench.analysis.run import Run
 from tgi_bench.errors import InputError
@@ -31,6 +30,7 @@ from tgi_bench.estimate.step_time import (
     prefill_time,
 )
 from tgi_bench.estimate.tables import active_linear_parameters, vocabulary_parameters
+from tgi_bench.kinds.batch.measured import MeasuredFigure, RunMeasured, simulated
 
 SIMULATED_WITH = "Simulated with the calibration"
 """The name in a run's environment of the calibration that its embedded server computed with, as

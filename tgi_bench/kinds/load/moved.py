@@ -5,15 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
-from tgi_bench.analysis.distribution import rank
-from tgi_bench.analysis.load_metrics import (
-    LEAST_SAMPLES,
-    PER_MILLE,
-    e2e_ns,
-    send_lag_ns,
-    ttft_ns,
-)
-from tgi_bench.analysis.load_run import Moved
+from tgi_bench.analysis.samples import LEAST_SAMPLES, PER_MILLE, rank
+from tgi_bench.kinds.load.figures import Moved
+from tgi_bench.kinds.load.metrics import e2e_ns, send_lag_ns, ttft_ns
 from tgi_bench.load_observation import RequestObservation
 
 

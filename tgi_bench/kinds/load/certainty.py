@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from tgi_bench.analysis.load_metrics import figure_of
-from tgi_bench.analysis.load_run import StageSummary
-from tgi_bench.analysis.search import LEAST_SUCCESS, keeps_up, met
+from tgi_bench.kinds.load.figures import StageSummary
+from tgi_bench.kinds.load.metrics import figure_of
+from tgi_bench.kinds.load.search import LEAST_SUCCESS, keeps_up, met
 from tgi_bench.load_observation import RequestOutcome
 from tgi_bench.plan.load_trial import SUCCESS, LoadTrial, Slo
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tgi_bench.analysis.load_run import CachedTokens
+from tgi_bench.kinds.load.figures import CachedTokens
 from tgi_bench.load_observation import RequestObservation, StageConditions
 from tgi_bench.plan.load_trial import FileKind, Workload
 

@@ -6,14 +6,9 @@ import math
 from collections.abc import Sequence
 
 from tgi_bench.analysis.bootstrap import one_figure
-from tgi_bench.analysis.gaps import samples_of, tokens_an_event
-from tgi_bench.analysis.load_metrics import (
-    GAPS,
-    LEAST_REQUESTS,
-    LEAST_SAMPLES,
-    STREAMED,
-    split_metric,
-)
+from tgi_bench.analysis.samples import LEAST_REQUESTS, LEAST_SAMPLES
+from tgi_bench.kinds.load.gaps import samples_of, tokens_an_event
+from tgi_bench.kinds.load.metrics import GAPS, STREAMED, split_metric
 from tgi_bench.load_observation import LoadPart, RequestObservation, RequestOutcome
 from tgi_bench.plan.load_trial import LoadTrial, Until
 

@@ -7,22 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tgi_bench.analysis.distribution import METHOD
-from tgi_bench.analysis.load_run import Figure, LoadDistribution, StageSummary
+from tgi_bench.analysis.samples import METHOD, PER_MILLE, Figure, LoadDistribution, statistic_of
+from tgi_bench.kinds.load.figures import StageSummary
 from tgi_bench.load_observation import RequestObservation
 from tgi_bench.plan.load_trial import ClosedLoop, LoadTrial, OpenLoop, Sought
 
 NS_PER_S = 1_000_000_000
 LATE_NS = 1_000_000
 """A request sent more than this after its time counts as late."""
-
-PER_MILLE = {"p50": 500, "p90": 900, "p95": 950, "p99": 990, "p999": 999}
-"""The percentiles by name, in thousandths."""
-LEAST_SAMPLES = {"p50": 1, "p90": 10, "p95": 20, "p99": 100, "p999": 1000}
-"""With fewer samples a percentile is not given: it would be the highest sample. One that decides
-needs as many requests: requests are what is drawn, and the gaps of one resemble each other."""
-LEAST_REQUESTS = 10
-"""With fewer requests no interval is given: there is too little to draw again from."""
 
 GAPS = ("itl", "event_gap")
 """Metrics of which one request has many samples."""
@@ -205,26 +197,6 @@ def split_metric(name: str) -> tuple[str, str]:
     if statistic not in PER_MILLE and statistic not in ("mean", "max"):
         raise ValueError(f"{name} does not end in a statistic")
     return metric, statistic
-
-
-def statistic_of(distribution: LoadDistribution, statistic: str) -> Figure | None:
-    """A distribution's figure by its name; `max` has no interval. None where undefined."""
-    match statistic:
-        case "mean":
-            return distribution.mean
-        case "p50":
-            return distribution.p50
-        case "p90":
-            return distribution.p90
-        case "p95":
-            return distribution.p95
-        case "p99":
-            return distribution.p99
-        case "p999":
-            return distribution.p999
-        case "max":
-            return Figure(distribution.highest, None, None)
-    raise ValueError(f"{statistic} is no statistic")
 
 
 def distribution_of(stage: StageSummary, metric: str) -> LoadDistribution | None:

@@ -4,30 +4,16 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tgi_bench.analysis.load_metrics import GAPS, OF_REQUEST, PER_MILLE
+from tgi_bench.analysis.bootstrap import Floats, Ints, Samples
+from tgi_bench.analysis.samples import PER_MILLE
+from tgi_bench.kinds.load.metrics import GAPS, OF_REQUEST
 from tgi_bench.load_observation import RequestObservation
 
 MOST_SPREAD = 0.01
 MOST_OFF = 0.05
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class Samples:
-    """Pooled samples in ns. All three arrays have one entry a sample.
-
-    weights: how often a sample counts. owners: the request it is of, 0-based and ascending.
-    """
-
-    values_ns: Floats
-    weights: Ints
-    owners: Ints
 
 
 def samples_of(metric: str, requests: Sequence[RequestObservation]) -> Samples:

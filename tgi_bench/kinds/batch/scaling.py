@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from tgi_bench.analysis.run import StepFigures, TrialSummary
+from tgi_bench.kinds.batch.metrics import StepFigures, TrialSummary
 from tgi_bench.observation import Outcome, TrialEnd
 from tgi_bench.plan.plan import ArgumentValue, BatchTrial, Deployment, Plan
 

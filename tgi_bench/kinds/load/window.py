@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tgi_bench.analysis.gaps import Floats, Ints
-from tgi_bench.analysis.load_metrics import closed_loop, constant_rate, e2e_ns
-from tgi_bench.analysis.load_run import Window
+from tgi_bench.analysis.bootstrap import Floats, Ints
+from tgi_bench.kinds.load.figures import Window
+from tgi_bench.kinds.load.metrics import closed_loop, constant_rate, e2e_ns
 from tgi_bench.load_observation import LoadPart, LoadStage, RequestObservation, RequestOutcome
 from tgi_bench.plan.load_trial import LoadTrial
 

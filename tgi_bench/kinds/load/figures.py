@@ -6,44 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from tgi_bench.analysis.samples import Figure, LoadDistribution
 from tgi_bench.load_observation import ClientFacts, LoadStage, RequestOutcome
 from tgi_bench.observation import Outcome, TrialEnd
 from tgi_bench.plan.load_trial import LoadTrial
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A value and its 95 % bootstrap confidence interval; None where too few samples give none."""
-
-    value: float
-    low: float | None
-    high: float | None
-
-    @property
-    def half_width(self) -> float | None:
-        """Of the interval, as a share of the value: None without one, and of a value of 0."""
-        if self.low is None or self.high is None or self.value <= 0:
-            return None
-        return (self.high - self.low) / 2 / self.value
-
-
-@dataclass(frozen=True, slots=True)
-class LoadDistribution:
-    """Of `count` pooled samples in ns, by nearest rank.
-
-    A percentile is None where there are too few samples for it: p90 needs 10, p95 20, p99 100,
-    p999 1,000. requests: how many requests the samples come from.
-    """
-
-    count: int
-    requests: int
-    mean: Figure
-    p50: Figure
-    p90: Figure | None
-    p95: Figure | None
-    p99: Figure | None
-    p999: Figure | None
-    highest: float
 
 
 @dataclass(frozen=True, slots=True)

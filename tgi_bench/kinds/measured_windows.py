@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tgi_bench.analysis.load_run import LoadSummary
-from tgi_bench.analysis.metrics import NS_PER_S, counted_runs
-from tgi_bench.analysis.task_run import TaskSummary
 from tgi_bench.analysis.telemetry import MeasuredWindows
+from tgi_bench.kinds.batch.metrics import NS_PER_S, counted_runs
+from tgi_bench.kinds.direct.figures import TaskSummary
+from tgi_bench.kinds.load.figures import LoadSummary
 from tgi_bench.observation import StepObservation
 from tgi_bench.plan.plan import BatchTrial
 

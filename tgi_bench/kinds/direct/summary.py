@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from itertools import groupby, pairwise
 from statistics import median
 
-from tgi_bench.analysis.distribution import distribution
-from tgi_bench.analysis.task_run import TaskFigures, TaskSummary
-from tgi_bench.analysis.task_search import BatchProbe, bracket
+from tgi_bench.analysis.samples import distribution
+from tgi_bench.kinds.direct.figures import TaskFigures, TaskSummary
+from tgi_bench.kinds.direct.search import BatchProbe, bracket
 from tgi_bench.observation import Outcome, TrialEnd
 from tgi_bench.plan.task_trial import GenerateTask, TaskTrial
 from tgi_bench.task_observation import TaskRun

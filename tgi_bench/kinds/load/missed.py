@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tgi_bench.analysis.load_run import LoadSummary, StageSummary
+from tgi_bench.kinds.load.figures import LoadSummary, StageSummary
 from tgi_bench.plan.load_trial import Slo
 
 

@@ -12,11 +12,12 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
-from tgi_bench.analysis.distribution import rank
-from tgi_bench.analysis.gaps import Floats, Ints, arrivals
-from tgi_bench.analysis.load_lengths import ranks
-from tgi_bench.analysis.load_metrics import OF_REQUEST
-from tgi_bench.analysis.load_run import Begin, Part, Shift, Silences, Steadiness, Window
+from tgi_bench.analysis.bootstrap import Floats, Ints
+from tgi_bench.analysis.samples import rank
+from tgi_bench.kinds.load.figures import Begin, Part, Shift, Silences, Steadiness, Window
+from tgi_bench.kinds.load.gaps import arrivals
+from tgi_bench.kinds.load.lengths import ranks
+from tgi_bench.kinds.load.metrics import OF_REQUEST
 from tgi_bench.load_observation import RequestObservation
 
 LEAST_IN_PART = 10

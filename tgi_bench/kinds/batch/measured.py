@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 
 from tgi_bench.analysis.accelerator_of import NamedAccelerator, NoDevice, device_of
 from tgi_bench.analysis.planned import Planned, planned_setup
-from tgi_bench.analysis.run import Origin, Run, StepFigures, TrialSummary
-from tgi_bench.analysis.scaling import has_figures
+from tgi_bench.analysis.run import Origin, Run
 from tgi_bench.errors import InputError
 from tgi_bench.estimate.grid import Phase, Sizes
 from tgi_bench.estimate.setup import Setup
+from tgi_bench.kinds.batch.metrics import StepFigures, TrialSummary
+from tgi_bench.kinds.batch.scaling import has_figures
 from tgi_bench.observation import Outcome
 
 

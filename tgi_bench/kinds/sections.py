@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tgi_bench.analysis.compared import SIMULATED_WITH, simulated_with
-from tgi_bench.analysis.excess import CLIENT_SHARE, excess_sentences, ranks_and_cores
-from tgi_bench.analysis.load_metrics import LOAD_DEFINITIONS
-from tgi_bench.analysis.metrics import (
+from tgi_bench.analysis.rules import SHOWN, Check
+from tgi_bench.analysis.run import DeploymentRecord, Origin, Run
+from tgi_bench.analysis.telemetry import TELEMETRY_DEFINITIONS
+from tgi_bench.estimate.calibration import provenance
+from tgi_bench.kinds.batch.compared import SIMULATED_WITH, simulated_with
+from tgi_bench.kinds.batch.excess import CLIENT_SHARE, excess_sentences, ranks_and_cores
+from tgi_bench.kinds.batch.metrics import (
     CLIENT_TERM,
     DEFINITIONS,
     HOST_MEMORY,
     PUBLISHED_DIFFERENCES,
+    TrialSummary,
 )
-from tgi_bench.analysis.rules import SHOWN, Check
-from tgi_bench.analysis.run import DeploymentRecord, Origin, Run, TrialSummary
-from tgi_bench.analysis.telemetry import TELEMETRY_DEFINITIONS
-from tgi_bench.estimate.calibration import provenance
+from tgi_bench.kinds.load.metrics import LOAD_DEFINITIONS
 from tgi_bench.observation import Outcome, ServerFacts
 from tgi_bench.plan.plan import LauncherKind, SimulatedOptions
 from tgi_bench.report.table import Table, markdown

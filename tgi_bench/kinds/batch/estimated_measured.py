@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tgi_bench.analysis.accelerator_of import published_row
-from tgi_bench.analysis.compared import Comparisons, comparisons
-from tgi_bench.analysis.measured import MeasuredFigure, RunMeasured, measured_trials
 from tgi_bench.analysis.planned import Planned
 from tgi_bench.analysis.run import Run, TableLayout, layout_of
 from tgi_bench.errors import InputError
@@ -14,6 +12,8 @@ from tgi_bench.estimate.calibration import FORWARD
 from tgi_bench.estimate.grid import Sizes
 from tgi_bench.estimate.setup import Setup
 from tgi_bench.estimate.tables import accelerator, model_shape
+from tgi_bench.kinds.batch.compared import Comparisons, comparisons
+from tgi_bench.kinds.batch.measured import MeasuredFigure, RunMeasured, measured_trials
 from tgi_bench.observation import Outcome, PublishedEntry, PublishedMetric
 
 ASSUMED = {

@@ -6,15 +6,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
 
-from tgi_bench.analysis.compared import simulated_with
 from tgi_bench.analysis.planned import planned_setup
-from tgi_bench.analysis.run import Origin, Run, TrialSummary
-from tgi_bench.analysis.scaling import usable
+from tgi_bench.analysis.run import Origin, Run
+from tgi_bench.engines.engine import Engine
 from tgi_bench.errors import InputError
 from tgi_bench.estimate.calibration import Calibration
 from tgi_bench.estimate.setup import Setup
 from tgi_bench.estimate.step_time import mean_decode_s, prefill_time
-from tgi_bench.plan.plan import Deployment, Engine, LauncherKind
+from tgi_bench.kinds.batch.compared import simulated_with
+from tgi_bench.kinds.batch.metrics import TrialSummary
+from tgi_bench.kinds.batch.scaling import usable
+from tgi_bench.plan.plan import Deployment, LauncherKind
 
 CPU_CORES = "CPU cores"
 """The name in a run's environment of how many cores its client could use: "2 of 8"."""

@@ -33,10 +33,10 @@ ARROWS: dict[str, frozenset[str]] = {
     "wire": frozenset(),
     "estimate": frozenset(),
     "torch_engine": frozenset({"estimate"}),
-    "dialects": frozenset({"ask", "plan", "engines"}),
+    "dialects": frozenset({"ask"}),
     "plan": frozenset({"dialects", "engines", "sections"}),
     "devices": frozenset({"plan"}),
-    "launch": frozenset({"ask", "engines", "sections", "plan", "devices"}),
+    "launch": frozenset({"ask", "dialects", "engines", "sections", "plan", "devices"}),
     "drive": frozenset(
         {"dialects", "ask", "engines", "sections", "plan", "wire", "torch_engine", "kernel_stamps"}
     ),
@@ -107,7 +107,7 @@ FOR_ALL = frozenset(
     }
 )
 FORBIDDEN_NAMES = frozenset({"utils", "util", "common", "helpers", "base", "manager", "registry"})
-QUICK = ("sections", "engines", "plan", "estimate")
+QUICK = ("sections", "engines", "dialects", "plan", "estimate")
 HEAVY = frozenset({"numpy", "scipy", "grpc", "aiohttp", "httpx", "docker", "torch", "transformers"})
 # The two files of arrays: fits of the estimate's constants, which no quick file imports; and what
 # the formulas do differently with arrays, which imports numpy inside its functions.

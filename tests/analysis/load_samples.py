@@ -22,7 +22,6 @@ from tgi_bench.plan.load_trial import (
     LoadTrial,
     OpenLoop,
     Process,
-    Spoken,
     Workload,
 )
 
@@ -55,7 +54,7 @@ STAGE = LoadStage(
 CLOSED = LoadTrial(
     trial_id="num_shard-1/load-c8",
     deployment_id="num_shard-1",
-    spoken=Spoken.TGI,
+    spoken="tgi",
     stream=True,
     workload=Workload(Fixed(100), Fixed(4), None, None, None, 0),
     arrivals=ClosedLoop(8),

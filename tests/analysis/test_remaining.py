@@ -9,7 +9,7 @@ import pytest
 from tests.analysis.samples import deployment, plan, trial
 from tgi_bench.analysis.planned import TrialEstimate, TrialTimes
 from tgi_bench.analysis.remaining import Remaining
-from tgi_bench.plan.load_trial import ClosedLoop, Extent, Fixed, LoadTrial, Spoken, Workload
+from tgi_bench.plan.load_trial import ClosedLoop, Extent, Fixed, LoadTrial, Workload
 from tgi_bench.plan.plan import BatchTrial, Plan
 
 SERVER = deployment(1)
@@ -89,7 +89,7 @@ def load(name: str, seconds: int | None) -> LoadTrial:
     return LoadTrial(
         trial_id=f"{SERVER.deployment_id}/{name}",
         deployment_id=SERVER.deployment_id,
-        spoken=Spoken.TGI,
+        spoken="tgi",
         stream=True,
         workload=Workload(Fixed(8), Fixed(8), None, None, None, 0),
         arrivals=ClosedLoop(8),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tgi_bench.dialects.bytes_of_answer import Answer
+from tgi_bench.dialects import speaking
+from tgi_bench.dialects.answer import Answer
 from tgi_bench.dialects.dialect import Abilities, Ask
 from tgi_bench.dialects.sampling import Sampling
 from tgi_bench.load_observation import RequestOutcome
-from tgi_bench.plan.load_trial import Spoken
 
 GREEDY = Sampling(False, None, None, None, None, None, False)
 ASK = Ask(prompt="a b", messages=(), prompt_tokens=2, output_tokens=3)
@@ -17,7 +17,7 @@ JSON = "application/json"
 
 
 def able(
-    spoken: Spoken,
+    spoken: str,
     engine: str = "",
     *,
     truncates: bool = False,
@@ -25,12 +25,14 @@ def able(
     usage: bool = False,
     tokenize_path: str | None = None,
 ) -> Abilities:
-    return Abilities(spoken, "m", engine, truncates, tokenize_path, ignores_eos, usage, None)
+    return Abilities(
+        speaking(spoken)[0], "m", engine, truncates, tokenize_path, ignores_eos, usage, None
+    )
 
 
-TGI = able(Spoken.TGI, "tgi", truncates=True)
-COMPLETIONS = able(Spoken.COMPLETIONS, usage=True)
-CHAT = able(Spoken.CHAT, usage=True)
+TGI = able("tgi", "tgi", truncates=True)
+COMPLETIONS = able("completions", usage=True)
+CHAT = able("chat", usage=True)
 
 
 def answer(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
 
+from tgi_bench.dialects import speaking
 from tgi_bench.dialects.dialect import Abilities
 from tgi_bench.dialects.sampling import Sampling
 from tgi_bench.drive.load import run_stage
@@ -20,7 +21,6 @@ from tgi_bench.plan.load_trial import (
     LoadTrial,
     OpenLoop,
     Process,
-    Spoken,
     Workload,
 )
 
@@ -49,7 +49,7 @@ def trial(
     plain = LoadTrial(
         trial_id="drive/load",
         deployment_id="drive",
-        spoken=Spoken.TGI,
+        spoken="tgi",
         stream=True,
         workload=workload,
         arrivals=arrivals,
@@ -79,7 +79,7 @@ def prepared(url: str, asked: LoadTrial, verify_tls: bool = True) -> Prepared:
         headers=(),
         verify_tls=verify_tls,
         abilities=Abilities(
-            spoken=Spoken.TGI,
+            dialect=speaking("tgi")[0],
             model="",
             engine="tgi",
             truncates=True,

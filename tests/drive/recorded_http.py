@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from tgi_bench.load_observation import RequestOutcome, TokenSource
-from tgi_bench.plan.load_trial import Spoken
 
 TRANSCRIPTS = Path(__file__).parent.parent / "transcripts"
 ENGINES = {
@@ -108,7 +107,7 @@ class Meant:
     server: str
     name: str
     exchange: int
-    spoken: Spoken
+    spoken: str
     stream: bool
     outcome: RequestOutcome
     tokens: int
@@ -146,7 +145,7 @@ def _rows() -> Iterator[Meant]:
                 server=row["server"],
                 name=row["file"],
                 exchange=int(row["exchange"]),
-                spoken=Spoken(row["api"]),
+                spoken=row["api"],
                 stream=row["stream"] == "1",
                 outcome=RequestOutcome(row["outcome"]),
                 tokens=int(row["tokens"]),

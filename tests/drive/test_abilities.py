@@ -8,29 +8,30 @@ import pytest
 
 from tests.drive.fake_engines import Engine, serve
 from tests.server.router import serving
-from tgi_bench.dialects.abilities import Asking, find_out
+from tgi_bench.ask import Asking
+from tgi_bench.dialects import speaking
+from tgi_bench.dialects.abilities import find_out
 from tgi_bench.dialects.dialect import Abilities
 from tgi_bench.errors import InputError
-from tgi_bench.plan.load_trial import Spoken
 from tgi_bench.server.config import Version
 
 
 def found(
-    engine: Engine, spoken: Spoken = Spoken.AUTO, model: str | None = None, name: str = ""
+    engine: Engine, spoken: str = "auto", model: str | None = None, name: str = ""
 ) -> Abilities:
     with serve(engine) as url:
-        return find_out(url, name, spoken, model, Asking()).abilities
+        return find_out(url, name, speaking(spoken), model, Asking()).abilities
 
 
 @pytest.mark.parametrize(
     ("version", "tokenizes"), [((0, 9, 4), False), ((2, 0, 4), True), ((3, 3, 7), True)]
 )
-@pytest.mark.parametrize("spoken", [Spoken.AUTO, Spoken.TGI])
-def test_tgi(version: Version, tokenizes: bool, spoken: Spoken) -> None:
+@pytest.mark.parametrize("spoken", ["auto", "tgi"])
+def test_tgi(version: Version, tokenizes: bool, spoken: str) -> None:
     with serving.serve(version) as served:
-        able = find_out(served.url, "", spoken, None, Asking()).abilities
+        able = find_out(served.url, "", speaking(spoken), None, Asking()).abilities
     assert able == Abilities(
-        spoken=Spoken.TGI,
+        dialect=speaking("tgi")[0],
         model="",
         engine="tgi",
         truncates=True,
@@ -41,11 +42,11 @@ def test_tgi(version: Version, tokenizes: bool, spoken: Spoken) -> None:
     )
 
 
-@pytest.mark.parametrize("spoken", [Spoken.COMPLETIONS, Spoken.CHAT])
-def test_openai_api_of_tgi(spoken: Spoken) -> None:
+@pytest.mark.parametrize("spoken", ["completions", "chat"])
+def test_openai_api_of_tgi(spoken: str) -> None:
     with serving.serve((3, 3, 7)) as served:
-        able = find_out(served.url, "tgi", spoken, "any", Asking()).abilities
-    assert able == Abilities(spoken, "tgi", "tgi", False, "/tokenize", None, True, 20)
+        able = find_out(served.url, "tgi", speaking(spoken), "any", Asking()).abilities
+    assert able == Abilities(speaking(spoken)[0], "tgi", "tgi", False, "/tokenize", None, True, 20)
 
 
 def test_tgi_without_the_openai_api() -> None:
@@ -53,13 +54,13 @@ def test_tgi_without_the_openai_api() -> None:
         serving.serve((0, 9, 4)) as served,
         pytest.raises(InputError, match=r"/v1/completions is not there: HTTP 404"),
     ):
-        find_out(served.url, "", Spoken.COMPLETIONS, None, Asking())
+        find_out(served.url, "", speaking("completions"), None, Asking())
 
 
 def test_vllm() -> None:
     able = found(Engine(cuts=True))
     assert able == Abilities(
-        spoken=Spoken.COMPLETIONS,
+        dialect=speaking("completions")[0],
         model="served",
         engine="vllm",
         truncates=True,
@@ -77,13 +78,13 @@ def test_a_server_that_ignores_what_it_does_not_know_does_not_cut() -> None:
 
 @pytest.mark.parametrize("cuts", [True, False])
 def test_chat(cuts: bool) -> None:
-    able = found(Engine(cuts=cuts), Spoken.CHAT)
-    assert (able.spoken, able.truncates) == (Spoken.CHAT, cuts)
+    able = found(Engine(cuts=cuts), "chat")
+    assert (able.dialect.name, able.truncates) == ("chat", cuts)
 
 
 def test_auto_falls_back_to_chat() -> None:
     able = found(Engine(statuses={"/v1/completions": 404}))
-    assert able.spoken is Spoken.CHAT
+    assert able.dialect.name == "chat"
 
 
 def test_no_usage_chunk() -> None:
@@ -169,11 +170,11 @@ def test_a_key_is_sent_and_needed() -> None:
     engine = Engine(key="k")
     with serve(engine) as url:
         able = find_out(
-            url, "", Spoken.AUTO, None, Asking((("Authorization", "Bearer k"),))
+            url, "", speaking("auto"), None, Asking((("Authorization", "Bearer k"),))
         ).abilities
-        assert able.spoken is Spoken.COMPLETIONS
+        assert able.dialect.name == "completions"
         with pytest.raises(InputError, match="wants an API key: HTTP 401"):
-            find_out(url, "", Spoken.AUTO, None, Asking())
+            find_out(url, "", speaking("auto"), None, Asking())
 
 
 @pytest.mark.parametrize(
@@ -181,15 +182,15 @@ def test_a_key_is_sent_and_needed() -> None:
     [
         (
             Engine(statuses={"/v1/completions": 404, "/v1/chat/completions": 500}),
-            Spoken.AUTO,
+            "auto",
             "/v1/completions is not there: HTTP 404.*; .*chat/completions gave no token: HTTP 500",
         ),
-        (Engine(statuses={"/v1/completions": 503}), Spoken.AUTO, "takes no request now: HTTP 503"),
-        (Engine(), Spoken.TGI, "/generate is not there: HTTP 404"),
-        (Engine(statuses={"/generate": 200}), Spoken.TGI, "/generate gave no token"),
+        (Engine(statuses={"/v1/completions": 503}), "auto", "takes no request now: HTTP 503"),
+        (Engine(), "tgi", "/generate is not there: HTTP 404"),
+        (Engine(statuses={"/generate": 200}), "tgi", "/generate gave no token"),
     ],
 )
-def test_servers_that_do_not_answer_as_asked(engine: Engine, spoken: Spoken, reason: str) -> None:
+def test_servers_that_do_not_answer_as_asked(engine: Engine, spoken: str, reason: str) -> None:
     with pytest.raises(InputError, match=reason) as caught:
         found(engine, spoken)
     assert "\n" not in str(caught.value)
@@ -200,7 +201,7 @@ def test_nobody_listens() -> None:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     with pytest.raises(InputError, match=r"/info does not answer: .*refused"):
-        find_out(f"http://127.0.0.1:{port}", "", Spoken.AUTO, None, Asking())
+        find_out(f"http://127.0.0.1:{port}", "", speaking("auto"), None, Asking())
 
 
 def test_a_server_that_says_nothing() -> None:
@@ -209,17 +210,17 @@ def test_a_server_that_says_nothing() -> None:
         silent.listen()
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(InputError, match=r"/info did not answer within 0\.1 s"):
-            find_out(url, "", Spoken.AUTO, None, Asking(timeout_s=0.1))
+            find_out(url, "", speaking("auto"), None, Asking(timeout_s=0.1))
 
 
 @pytest.mark.parametrize("url", ["ftp://x", "x", "http://", "http://[x"])
 def test_no_url(url: str) -> None:
     with pytest.raises(InputError):
-        find_out(url, "", Spoken.AUTO, None, Asking())
+        find_out(url, "", speaking("auto"), None, Asking())
 
 
 @pytest.mark.parametrize("key", ["Bearer secret\r\nx: y", "Bearer secret\u20ac"])
 def test_a_key_that_cannot_be_sent_is_not_shown(key: str) -> None:
     with pytest.raises(InputError, match="the value of the header Authorization") as caught:
-        find_out("http://x", "", Spoken.AUTO, None, Asking((("Authorization", key),)))
+        find_out("http://x", "", speaking("auto"), None, Asking((("Authorization", key),)))
     assert "secret" not in str(caught.value)

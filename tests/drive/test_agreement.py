@@ -19,13 +19,13 @@ from tests.drive.asks import GREEDY
 from tests.server.router import serving
 from tests.server.router.real_ranks import FLASH, PADDED, real
 from tests.server.router.scripted_shard import Script
-from tgi_bench.dialects.abilities import Asking, find_out
-from tgi_bench.dialects.answer import read_answer
-from tgi_bench.dialects.bytes_of_answer import Answer
-from tgi_bench.dialects.dialect import Abilities, Ask, Reading
-from tgi_bench.dialects.openai import AskOptions, request_bytes
+from tgi_bench.ask import Asking
+from tgi_bench.dialects import speaking
+from tgi_bench.dialects.abilities import find_out
+from tgi_bench.dialects.answer import Answer, Reading
+from tgi_bench.dialects.dialect import Abilities, Ask, AskOptions, request_bytes
+from tgi_bench.dialects.reading import read_answer
 from tgi_bench.load_observation import RequestOutcome
-from tgi_bench.plan.load_trial import Spoken
 from tgi_bench.server.config import Version
 from tgi_bench.wire.messages import FinishReason
 
@@ -48,9 +48,9 @@ class View:
     prompt_tokens: int | None = None
 
 
-def ours(url: str, spoken: Spoken, stream: bool, output_tokens: int = NEW_TOKENS) -> Reading:
+def ours(url: str, spoken: str, stream: bool, output_tokens: int = NEW_TOKENS) -> Reading:
     """Through request_bytes, a plain socket and read_answer."""
-    able = find_out(url, "", spoken, None, Asking()).abilities
+    able = find_out(url, "", speaking(spoken), None, Asking()).abilities
     return asked(url, able, stream, output_tokens)
 
 
@@ -178,15 +178,15 @@ def without_prompt(seen: View) -> View:
 def check_all(url: str, version: Version, finish_reason: str | None = None) -> None:
     """Each API of that version, streamed and not."""
     for stream in (True, False):
-        mine = view(ours(url, Spoken.TGI, stream))
+        mine = view(ours(url, "tgi", stream))
         assert without_prompt(mine) == of_text_generation(url, stream)
         assert mine.tokens == NEW_TOKENS
         assert finish_reason is None or mine.finish_reason == finish_reason
         known = version >= (2, 3, 0) if stream else version >= (1, 4, 0)
         assert mine.prompt_tokens == (3 if known else None)
         if version >= (1, 4, 5):
-            assert view(ours(url, Spoken.COMPLETIONS, stream)) == of_completions(url, stream)
-            assert view(ours(url, Spoken.CHAT, stream)) == of_chat(url, stream)
+            assert view(ours(url, "completions", stream)) == of_completions(url, stream)
+            assert view(ours(url, "chat", stream)) == of_chat(url, stream)
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_comments_of_a_slow_server(version: Version) -> None:
     body = {"inputs": PROMPT, "parameters": {"max_new_tokens": 3, "details": True}}
     with serving.serve(version, Script(step_s=0.05), keep_alive_s=0.01) as served:
         assert "\n:" in served.post("/generate_stream", body).text
-        reading = ours(served.url, Spoken.TGI, stream=True, output_tokens=3)
+        reading = ours(served.url, "tgi", stream=True, output_tokens=3)
     assert view(reading).tokens == 3
     assert reading.events == 3
     assert list(reading.event_ns) == sorted(reading.event_ns)
@@ -218,15 +218,15 @@ def test_comments_of_a_slow_server(version: Version) -> None:
 @pytest.mark.parametrize(
     ("version", "spoken"),
     [
-        ((0, 9, 4), Spoken.TGI),
+        ((0, 9, 4), "tgi"),
         *(
             (version, spoken)
             for version in ((2, 0, 4), (3, 3, 7))
-            for spoken in (Spoken.TGI, Spoken.COMPLETIONS, Spoken.CHAT)
+            for spoken in ("tgi", "completions", "chat")
         ),
     ],
 )
-def test_refusals(version: Version, spoken: Spoken) -> None:
+def test_refusals(version: Version, spoken: str) -> None:
     with serving.serve(version) as served:
         streamed = ours(served.url, spoken, stream=True, output_tokens=100)
         whole = ours(served.url, spoken, stream=False, output_tokens=100)
@@ -238,12 +238,12 @@ def test_refusals(version: Version, spoken: Spoken) -> None:
     assert whole.reason.startswith("HTTP 422: ")
 
 
-@pytest.mark.parametrize("spoken", [Spoken.TGI, Spoken.COMPLETIONS, Spoken.CHAT])
-def test_overloaded(spoken: Spoken) -> None:
+@pytest.mark.parametrize("spoken", ["tgi", "completions", "chat"])
+def test_overloaded(spoken: str) -> None:
     script = Script()
     body = {"inputs": "a", "parameters": {"max_new_tokens": 1}}
     with serving.serve(script=script, max_concurrent_requests=1) as served:
-        able = find_out(served.url, "", spoken, None, Asking()).abilities
+        able = find_out(served.url, "", speaking(spoken), None, Asking()).abilities
         before, script.held = len(script.batches), True
         with serving.in_thread(lambda: served.post("/generate", body)):
             serving.until(lambda: len(script.batches) == before + 1)

@@ -12,12 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.drive.asks import ASK, CHAT, COMPLETIONS, EVENT_STREAM, JSON, TGI, able, answer
-from tgi_bench.dialects.answer import read_answer
-from tgi_bench.dialects.bytes_of_answer import Answer
-from tgi_bench.dialects.dialect import Abilities, Reading
+from tgi_bench.dialects.answer import Answer, Reading
+from tgi_bench.dialects.dialect import Abilities
 from tgi_bench.dialects.event_tokens import placed
+from tgi_bench.dialects.reading import read_answer
 from tgi_bench.load_observation import RequestOutcome, TokenSource
-from tgi_bench.plan.load_trial import Spoken
 
 DONE = b"data: [DONE]\n\n"
 
@@ -379,7 +378,7 @@ def test_engines_that_send_each_token(engine: str) -> None:
     """A character cut in the middle is an event without text there, the first one too."""
     events = [FILLER, chat(), FILLER, chat(finish="length"), usage(4)]
     came = answer(*[sse(event) for event in events], DONE)
-    reading = read(came, able(Spoken.CHAT, engine, usage=True))
+    reading = read(came, able("chat", engine, usage=True))
     assert tokens_at(reading) == [(1, 1), (2, 1), (3, 1), (4, 1)]
     assert (reading.tokens_told, reading.first_told) == (True, True)
 
@@ -388,7 +387,7 @@ def test_a_total_below_the_events_of_such_an_engine() -> None:
     """Those without text go first, the last one before the others."""
     events = [FILLER, chat(), FILLER, chat(finish="length"), usage(3)]
     came = answer(*[sse(event) for event in events], DONE)
-    reading = read(came, able(Spoken.CHAT, "vllm", usage=True))
+    reading = read(came, able("chat", "vllm", usage=True))
     assert tokens_at(reading) == [(1, 1), (2, 1), (4, 1)]
     assert reading.tokens_told is False
 

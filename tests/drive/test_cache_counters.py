@@ -13,7 +13,7 @@ from tests.drive.replayer import Asked, Pick, Replayer, server_of
 from tgi_bench.drive.cache_counters import between, counted
 from tgi_bench.drive.preparation import LoadTarget, prepare
 from tgi_bench.load_observation import CacheCounters
-from tgi_bench.plan.load_trial import ClosedLoop, Spoken
+from tgi_bench.plan.load_trial import ClosedLoop
 
 VLLM = "vllm-0.32.0"
 LLAMACPP = "llamacpp-xllamacpp-2026.10.11549"
@@ -95,7 +95,7 @@ def with_metrics(server: str) -> Pick:
 
 @pytest.mark.parametrize("server", [VLLM, LLAMACPP])
 def test_metrics_are_asked_around_a_stage(server: str) -> None:
-    asked = trial(ClosedLoop(2), so_many(6), spoken=Spoken.COMPLETIONS)
+    asked = trial(ClosedLoop(2), so_many(6), spoken="completions")
     with Replayer(with_metrics(server)) as replayed:
         stage, seen = send_prepared(prepare(LoadTarget(replayed.url, "", "", ()), asked))
         paths = [one.path for one in replayed.asked]
@@ -108,7 +108,7 @@ def test_metrics_are_asked_around_a_stage(server: str) -> None:
 
 
 def test_a_server_without_metrics_is_asked_once_a_stage() -> None:
-    asked = trial(ClosedLoop(2), so_many(4), spoken=Spoken.COMPLETIONS)
+    asked = trial(ClosedLoop(2), so_many(4), spoken="completions")
     with Replayer(server_of("transformers-serve-5.23.0")) as replayed:
         ready = prepare(LoadTarget(replayed.url, "", "", ()), asked)
         stage, _ = send_prepared(ready)

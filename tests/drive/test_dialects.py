@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from tests.drive.asks import ASK, CHAT, COMPLETIONS, GREEDY, TGI, able
-from tgi_bench.dialects.dialect import Abilities, Ask
-from tgi_bench.dialects.openai import AskOptions, request_bytes, target
+from tgi_bench.dialects import speaking
+from tgi_bench.dialects.dialect import Abilities, Ask, AskOptions, request_bytes
 from tgi_bench.dialects.sampling import Sampling
 from tgi_bench.errors import InputError
-from tgi_bench.plan.load_trial import Spoken
 
 OPTIONS = AskOptions(host="h:80", stream=True, sampling=GREEDY, headers=())
 WARM = Sampling(True, 0.5, 10, 0.9, 0.8, 1.1, True)
@@ -36,17 +35,17 @@ def body_of(abilities: Abilities, ask: Ask = ASK, options: AskOptions = OPTIONS)
 @pytest.mark.parametrize(
     ("spoken", "stream", "path"),
     [
-        (Spoken.TGI, True, "/generate_stream"),
-        (Spoken.TGI, False, "/generate"),
-        (Spoken.COMPLETIONS, True, "/v1/completions"),
-        (Spoken.COMPLETIONS, False, "/v1/completions"),
-        (Spoken.CHAT, True, "/v1/chat/completions"),
-        (Spoken.CHAT, False, "/v1/chat/completions"),
+        ("tgi", True, "/generate_stream"),
+        ("tgi", False, "/generate"),
+        ("completions", True, "/v1/completions"),
+        ("completions", False, "/v1/completions"),
+        ("chat", True, "/v1/chat/completions"),
+        ("chat", False, "/v1/chat/completions"),
     ],
 )
-def test_request_line_and_headers(spoken: Spoken, stream: bool, path: str) -> None:
+def test_request_line_and_headers(spoken: str, stream: bool, path: str) -> None:
     abilities = able(spoken)
-    assert target(abilities, stream) == path
+    assert abilities.dialect.path(stream) == path
     options = replace(OPTIONS, stream=stream, headers=(("Authorization", "Bearer k"),))
     line, headers, _ = parts(request_bytes(ASK, abilities, options))
     assert line == f"POST {path} HTTP/1.1"
@@ -96,23 +95,23 @@ def test_tgi_sampling() -> None:
 @pytest.mark.parametrize(
     ("abilities", "beside"),
     [
-        (able(Spoken.COMPLETIONS), {}),
-        (able(Spoken.COMPLETIONS, usage=True), {"stream_options": {"include_usage": True}}),
-        (able(Spoken.COMPLETIONS, ignores_eos="ignore_eos"), {"ignore_eos": True}),
-        (able(Spoken.COMPLETIONS, ignores_eos="min_tokens"), {"min_tokens": 3}),
-        (able(Spoken.COMPLETIONS, "vllm", truncates=True), {"truncate_prompt_tokens": 2}),
+        (able("completions"), {}),
+        (able("completions", usage=True), {"stream_options": {"include_usage": True}}),
+        (able("completions", ignores_eos="ignore_eos"), {"ignore_eos": True}),
+        (able("completions", ignores_eos="min_tokens"), {"min_tokens": 3}),
+        (able("completions", "vllm", truncates=True), {"truncate_prompt_tokens": 2}),
     ],
 )
 def test_completions(abilities: Abilities, beside: dict[str, object]) -> None:
     common = {"model": "m", "max_tokens": 3, "stream": True, "temperature": 0.0}
     assert body_of(abilities) == {"prompt": "a b"} | common | beside
-    chat = replace(abilities, spoken=Spoken.CHAT)
+    chat = replace(abilities, dialect=speaking("chat")[0])
     messages = [{"role": "user", "content": "a b"}]
     assert body_of(chat) == {"messages": messages} | common | beside
 
 
-@pytest.mark.parametrize("spoken", [Spoken.COMPLETIONS, Spoken.CHAT])
-def test_no_model_is_named_where_none_is_known(spoken: Spoken) -> None:
+@pytest.mark.parametrize("spoken", ["completions", "chat"])
+def test_no_model_is_named_where_none_is_known(spoken: str) -> None:
     assert "model" not in body_of(replace(able(spoken), model=""))
 
 
@@ -147,7 +146,7 @@ def test_a_conversation() -> None:
 def test_openai_sampling(
     engine: str, sampling: Sampling, expected: tuple[float, dict[str, float]]
 ) -> None:
-    body = body_of(able(Spoken.COMPLETIONS, engine), options=replace(OPTIONS, sampling=sampling))
+    body = body_of(able("completions", engine), options=replace(OPTIONS, sampling=sampling))
     temperature, rest = expected
     if engine == "tgi" and sampling.repetition_penalty:
         rest = rest | {"repetition_penalty": 1.1}
@@ -158,15 +157,15 @@ def test_openai_sampling(
 @pytest.mark.parametrize(
     ("abilities", "sampling", "key"),
     [
-        (able(Spoken.CHAT, "tgi"), Sampling(True, None, 5, None, None, None, False), "top_k"),
-        (able(Spoken.CHAT), Sampling(True, None, None, None, 0.5, None, False), "typical_p"),
+        (able("chat", "tgi"), Sampling(True, None, 5, None, None, None, False), "top_k"),
+        (able("chat"), Sampling(True, None, None, None, 0.5, None, False), "typical_p"),
         (
-            able(Spoken.CHAT, "tgi"),
+            able("chat", "tgi"),
             Sampling(True, None, None, None, None, 1.5, False),
             "repetition_penalty",
         ),
         (
-            able(Spoken.COMPLETIONS, "vllm"),
+            able("completions", "vllm"),
             Sampling(True, None, None, None, None, None, True),
             "watermark",
         ),
@@ -228,8 +227,6 @@ def test_prompts_of_any_script() -> None:
     assert body_of(TGI, replace(ASK, prompt=text))["inputs"] == text
 
 
-def test_auto_is_not_spoken() -> None:
-    with pytest.raises(ValueError, match="must be found"):
-        target(able(Spoken.AUTO), True)
-    with pytest.raises(ValueError, match="must be found"):
-        request_bytes(ASK, able(Spoken.AUTO), OPTIONS)
+def test_a_name_that_no_api_has() -> None:
+    with pytest.raises(ValueError, match="'latin'"):
+        speaking("latin")

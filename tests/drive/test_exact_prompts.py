@@ -17,6 +17,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from tests.drive.asks import GREEDY, able
 from tests.drive.fake_engines import Engine, serve
 from tgi_bench.ask import Asking
+from tgi_bench.dialects import speaking
 from tgi_bench.dialects.abilities import find_out
 from tgi_bench.drive.exact_prompts import Fitting, PromptCounter, fit, fitting
 from tgi_bench.drive.tokenizer_file import TokenizerFile
@@ -30,7 +31,6 @@ from tgi_bench.plan.load_trial import (
     Fixed,
     LoadTrial,
     SharedPrefix,
-    Spoken,
     Turns,
     Workload,
     WorkloadFile,
@@ -42,7 +42,7 @@ from tgi_bench.plan.workload import requests
 TRIAL = LoadTrial(
     trial_id="d/load-c1",
     deployment_id="d",
-    spoken=Spoken.AUTO,
+    spoken="auto",
     stream=True,
     workload=Workload(Fixed(32), Fixed(4), None, None, None, 0),
     arrivals=ClosedLoop(1),
@@ -114,37 +114,37 @@ def seen_by(source: PromptCounter, beside: int, wrong: int = 0) -> object:
 @pytest.mark.parametrize(
     ("spoken", "beside", "wrong", "how"),
     [
-        (Spoken.COMPLETIONS, 0, 0, "words counted by a table; checked with the server"),
+        ("completions", 0, 0, "words counted by a table; checked with the server"),
         (
-            Spoken.CHAT,
+            "chat",
             9,
             0,
             "words counted by a table, 9 more added by the server, by its chat template; checked "
             "with the server",
         ),
         (
-            Spoken.COMPLETIONS,
+            "completions",
             1,
             0,
             "words counted by a table, 1 more added by the server, as a BOS; checked with the "
             "server",
         ),
         (
-            Spoken.CHAT,
+            "chat",
             9,
             1,
             "not exact: words counted by a table, 9 more added by the server, by its chat "
             "template; the server saw 107 tokens where 106 were expected",
         ),
         (
-            Spoken.COMPLETIONS,
+            "completions",
             -1,
             0,
             "not exact: words counted by a table; the server saw 1 fewer than they have",
         ),
     ],
 )
-def test_what_the_server_adds(spoken: Spoken, beside: int, wrong: int, how: str) -> None:
+def test_what_the_server_adds(spoken: str, beside: int, wrong: int, how: str) -> None:
     source = counts_by(LONG, [])
     made = fit(able(spoken), source, seen_by(source, beside, wrong))  # type: ignore[arg-type]
     assert (made.how, made.beside) == (how, beside)
@@ -162,7 +162,7 @@ def test_a_template_that_ends_with_a_space(spaced: bool) -> None:
         return split + sum(LONG.get(word, 1) for word in text.split())
 
     source = PromptCounter(lambda prompts: [1 + tokens(p, False) for p in prompts], "a table")
-    made = fit(able(Spoken.CHAT), source, lambda text: 10 + tokens(text, spaced))
+    made = fit(able("chat"), source, lambda text: 10 + tokens(text, spaced))
     assert made.how == (
         "words counted by a table, 9 more added by the server, by its chat template; checked with "
         "the server"
@@ -175,23 +175,23 @@ def test_a_template_that_ends_with_a_space(spaced: bool) -> None:
 @pytest.mark.parametrize(
     ("spoken", "how"),
     [
-        (Spoken.COMPLETIONS, "words counted by a table; not checked, for the server does not say"),
-        (Spoken.CHAT, "not exact: words counted by a table, but the server does not say what its"),
+        ("completions", "words counted by a table; not checked, for the server does not say"),
+        ("chat", "not exact: words counted by a table, but the server does not say what its"),
     ],
 )
-def test_a_server_that_does_not_say(spoken: Spoken, how: str) -> None:
+def test_a_server_that_does_not_say(spoken: str, how: str) -> None:
     assert fit(able(spoken), counts_by({}, []), lambda text: None).how.startswith(how)
 
 
 def test_nobody_counts() -> None:
-    made = fit(able(Spoken.CHAT), None, lambda text: 1)
+    made = fit(able("chat"), None, lambda text: 1)
     assert made.how.startswith("not exact: a word for each token")
     assert made.fitted(spec("a b", 1)) == "a b"
 
 
 def test_a_tokenizer_that_joins_words() -> None:
     pairs = PromptCounter(lambda prompts: [(len(p.split()) + 1) // 2 for p in prompts], "pairs")
-    made = fit(able(Spoken.COMPLETIONS), pairs, lambda text: 1)
+    made = fit(able("completions"), pairs, lambda text: 1)
     assert made == Fitting("not exact: a word for each token, for pairs does not count words")
 
 
@@ -199,31 +199,31 @@ def test_a_tokenizer_whose_texts_are_not_their_words() -> None:
     def counts(prompts: Sequence[str]) -> list[int]:
         return [len(p.split()) + (len(p.split()) == 97) for p in prompts]
 
-    made = fit(able(Spoken.COMPLETIONS), PromptCounter(counts, "x"), lambda text: 1)
+    made = fit(able("completions"), PromptCounter(counts, "x"), lambda text: 1)
     assert made.how == "not exact: words counted by x, but a text has other tokens than its words"
 
 
 @pytest.mark.parametrize(
     ("engine", "spoken", "how"),
     [
-        (Engine(), Spoken.COMPLETIONS, "words counted by the server's /tokenize; checked"),
-        (Engine(owner="sglang"), Spoken.COMPLETIONS, "words counted by the server's /tokenize;"),
-        (Engine(), Spoken.CHAT, "words counted by the server's /tokenize, 5 more added"),
-        (Engine(owner="llamacpp"), Spoken.CHAT, "words counted by the server's /tokenize, 5"),
-        (Engine(owner="x", counts=False), Spoken.CHAT, "not exact: a word for each token"),
-        (Engine(cuts=True), Spoken.CHAT, "cut by the server to the tokens asked"),
+        (Engine(), "completions", "words counted by the server's /tokenize; checked"),
+        (Engine(owner="sglang"), "completions", "words counted by the server's /tokenize;"),
+        (Engine(), "chat", "words counted by the server's /tokenize, 5 more added"),
+        (Engine(owner="llamacpp"), "chat", "words counted by the server's /tokenize, 5"),
+        (Engine(owner="x", counts=False), "chat", "not exact: a word for each token"),
+        (Engine(cuts=True), "chat", "cut by the server to the tokens asked"),
     ],
 )
-def test_with_a_server(engine: Engine, spoken: Spoken, how: str) -> None:
+def test_with_a_server(engine: Engine, spoken: str, how: str) -> None:
     with serve(engine) as url:
-        found = find_out(url, "", spoken, None, Asking()).abilities
+        found = find_out(url, "", speaking(spoken), None, Asking()).abilities
         made = fitting(url, found, Asking(), TRIAL)
     assert made.how.startswith(how)
     assert made.words_by == ("server" if made.words is not None else "")
     assert made.count is None
     if made.words is not None:
         for text in texts(32):
-            added = engine.template if spoken is Spoken.CHAT else 0
+            added = engine.template if spoken == "chat" else 0
             assert engine.tokens(made.fitted(spec(text, 32))) + added == 32
 
 
@@ -286,7 +286,7 @@ def test_what_a_cut_leaves_of_heads_and_turns_is_said() -> None:
     engine = Engine(owner="x", cuts=True, counts=False)
     turns = replace(TRIAL, workload=replace(TRIAL.workload, turns=Turns(Fixed(2), 0)))
     with serve(engine) as url:
-        found = find_out(url, "", Spoken.COMPLETIONS, None, Asking()).abilities
+        found = find_out(url, "", speaking("completions"), None, Asking()).abilities
         assert found.truncates
         shared = fitting(url, found, Asking(), SHARED)
         talked = fitting(url, found, Asking(), turns)
@@ -298,7 +298,7 @@ def test_turns_are_not_left_to_the_cut() -> None:
     engine = Engine(cuts=True)
     turns = replace(TRIAL, workload=replace(TRIAL.workload, turns=Turns(Fixed(2), 0)))
     with serve(engine) as url:
-        found = find_out(url, "", Spoken.COMPLETIONS, None, Asking()).abilities
+        found = find_out(url, "", speaking("completions"), None, Asking()).abilities
         made = fitting(url, found, Asking(), turns)
     assert made.words is not None
 
@@ -306,7 +306,7 @@ def test_turns_are_not_left_to_the_cut() -> None:
 def test_shared_heads_are_not_left_to_the_cut() -> None:
     engine = Engine(cuts=True)
     with serve(engine) as url:
-        found = find_out(url, "", Spoken.COMPLETIONS, None, Asking()).abilities
+        found = find_out(url, "", speaking("completions"), None, Asking()).abilities
         made = fitting(url, found, Asking(), SHARED)
     assert made.how == "words counted by the server's /tokenize; checked with the server"
     assert made.words_by == "server"
@@ -315,7 +315,7 @@ def test_shared_heads_are_not_left_to_the_cut() -> None:
 @pytest.mark.parametrize("kind", [FileKind.JSONL, FileKind.SHAREGPT])
 def test_texts_of_a_file_stay(kind: FileKind) -> None:
     workload = replace(TRIAL.workload, prompt=None, file=WorkloadFile("f", kind, False))
-    made = fitting("http://x", able(Spoken.CHAT), Asking(), replace(TRIAL, workload=workload))
+    made = fitting("http://x", able("chat"), Asking(), replace(TRIAL, workload=workload))
     assert made == Fitting("texts of the file, as they are")
 
 
@@ -352,7 +352,7 @@ def test_a_load_with_a_tokenizer_file(tokenizer_file: Path) -> None:
     trial = replace(TRIAL, tokenizer=str(tokenizer_file))
     engine = Engine(owner="x", counts=False)
     with serve(engine) as url:
-        found = find_out(url, "", Spoken.COMPLETIONS, None, Asking()).abilities
+        found = find_out(url, "", speaking("completions"), None, Asking()).abilities
         made = fitting(url, found, Asking(), trial)
     assert made.how.startswith("not exact: words counted by the tokenizer of ")
     assert made.count is not None

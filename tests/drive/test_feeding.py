@@ -11,13 +11,14 @@ import pytest
 
 from tests.drive.faulty_server import Asked, FaultyServer
 from tests.drive.loads import MS, counted, outcomes, prepared, send_prepared, timed, trial
-from tgi_bench.dialects.bytes_of_answer import Answer
-from tgi_bench.dialects.dialect import Ask, Reading
+from tgi_bench.dialects import speaking
+from tgi_bench.dialects.answer import Answer, Reading
+from tgi_bench.dialects.dialect import Ask
 from tgi_bench.drive.feeding import ClosedFeeder, ConversationFeeder, TimedFeeder
 from tgi_bench.drive.request_maker import History, RequestMaker
 from tgi_bench.drive.worker_messages import Returned
 from tgi_bench.load_observation import LoadStage, RequestObservation, RequestOutcome, TokenSource
-from tgi_bench.plan.load_trial import ClosedLoop, Fixed, Spoken, Turns, Workload
+from tgi_bench.plan.load_trial import ClosedLoop, Fixed, Turns, Workload
 from tgi_bench.plan.request_spec import RequestSpec
 
 THINK = 30 * MS
@@ -180,19 +181,21 @@ def test_a_number_of_questions() -> None:
 
 
 def talked(
-    spoken: Spoken, concurrency: int, **rest: object
+    spoken: str, concurrency: int, **rest: object
 ) -> tuple[LoadStage, list[RequestObservation], list[Asked]]:
     with FaultyServer() as server:
         asked = trial(ClosedLoop(concurrency), counted(18), TALK, spoken=spoken, **rest)
         ready = prepared(server.url, asked)
-        able = replace(ready.abilities, spoken=spoken, engine="", model="m", usage=True)
+        able = replace(
+            ready.abilities, dialect=speaking(spoken)[0], engine="", model="m", usage=True
+        )
         stage, seen = send_prepared(replace(ready, abilities=able))
         return stage, seen, server.asked
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_chat_carries_the_conversation(workers: int) -> None:
-    _, seen, asked = talked(Spoken.CHAT, 3, workers=workers)
+    _, seen, asked = talked("chat", 3, workers=workers)
     assert outcomes(seen) == {RequestOutcome.OK}
     assert len(seen) == 18
     by_number = {int(one.request_id.partition("-")[2]): (n, one) for n, one in enumerate(asked)}
@@ -222,7 +225,7 @@ def test_chat_carries_the_conversation(workers: int) -> None:
 
 
 def test_completions_carry_the_conversation_as_text() -> None:
-    _, seen, asked = talked(Spoken.COMPLETIONS, 1)
+    _, seen, asked = talked("completions", 1)
     assert outcomes(seen) == {RequestOutcome.OK}
     prompts = [one.body["prompt"] for one in asked]
     for number in range(18):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.launch.recorded_server import recorded
-from tgi_bench.dialects.abilities import Asking, find_out
+from tgi_bench.ask import Asking
+from tgi_bench.dialects import speaking
+from tgi_bench.dialects.abilities import find_out
 from tgi_bench.errors import InputError
-from tgi_bench.plan.load_trial import Spoken
 
 VLLM, LLAMACPP = "vllm-0.32.0", "llamacpp-xllamacpp-2026.10.11549"
 
@@ -26,7 +27,7 @@ def test_a_real_server_that_wants_a_key(
     folder: str, names: tuple[str, ...], key: tuple[tuple[str, str], ...]
 ) -> None:
     with recorded(folder, *names) as server, pytest.raises(InputError) as caught:
-        find_out(server.url, "", Spoken.AUTO, None, Asking(headers=key))
+        find_out(server.url, "", speaking("auto"), None, Asking(headers=key))
     another = "another" if key else "an"
     assert str(caught.value).startswith(f"{server.url} wants {another} API key: HTTP 401")
     assert "server.env (`tgi-bench load`: --api-key-env)" in str(caught.value)

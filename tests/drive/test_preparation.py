@@ -14,9 +14,9 @@ from tgi_bench.drive.load import run_load
 from tgi_bench.drive.preparation import LoadTarget, prepare
 from tgi_bench.errors import InputError
 from tgi_bench.load_observation import RequestOutcome
-from tgi_bench.plan.load_trial import FileKind, Spoken, WorkloadFile
+from tgi_bench.plan.load_trial import FileKind, WorkloadFile
 
-AUTO = closed(4, 2, spoken=Spoken.AUTO)
+AUTO = closed(4, 2, spoken="auto")
 
 
 def test_a_key_goes_with_every_question_and_every_request() -> None:
@@ -24,7 +24,7 @@ def test_a_key_goes_with_every_question_and_every_request() -> None:
         key = (("Authorization", "Bearer a secret key"),)
         ready = prepare(LoadTarget(url, "", "", key), AUTO)
         assert ready.headers == key
-        assert ready.abilities.spoken is Spoken.COMPLETIONS
+        assert ready.abilities.dialect.name == "completions"
         assert "a secret key" not in str(ready.details)
         another = (("Authorization", "Bearer another"),)
         for wrong, said in (((), "an API key"), (another, "another API key")):
@@ -38,7 +38,7 @@ def test_a_key_goes_with_every_question_and_every_request() -> None:
 def test_a_base_path_is_taken_apart_once() -> None:
     with FaultyServer() as server:
         url = f"{server.url}/base/path"
-        asked = closed(2, 1, spoken=Spoken.TGI)
+        asked = closed(2, 1, spoken="tgi")
         ready = prepare(LoadTarget(url, "tgi", ""), asked)
     assert (ready.base_path, ready.host) == ("/base/path", f"127.0.0.1:{server.port}")
 

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.drive.recorded_http import ENGINES, Exchange, Meant, connection, meant, names
-from tgi_bench.dialects.answer import read_answer
-from tgi_bench.dialects.bytes_of_answer import Answer
-from tgi_bench.dialects.dialect import Abilities, Ask, Reading
+from tgi_bench.dialects import speaking
+from tgi_bench.dialects.answer import Answer, Reading
+from tgi_bench.dialects.dialect import Abilities, Ask
+from tgi_bench.dialects.reading import read_answer
 from tgi_bench.dialects.sse import events
 from tgi_bench.drive.http_framing import FramingError, ResponseFraming
 from tgi_bench.load_observation import RequestOutcome
@@ -46,7 +47,9 @@ def came(pieces: Sequence[bytes]) -> Answer:
 
 def read(one: Meant, pieces: Sequence[bytes]) -> tuple[Reading, Answer]:
     answer = came(pieces)
-    able = Abilities(one.spoken, "m", ENGINES[one.server], False, None, None, True, None)
+    able = Abilities(
+        speaking(one.spoken)[0], "m", ENGINES[one.server], False, None, None, True, None
+    )
     return read_answer(answer, able, one.stream, ASK, None), answer
 
 

@@ -7,9 +7,9 @@ import pytest
 from tests.drive.recorded_http import Exchange, connection
 from tests.drive.replayer import Asked, Pick, Replayer, server_of
 from tgi_bench.ask import Asking
+from tgi_bench.dialects import speaking
 from tgi_bench.dialects.abilities import FoundServer, find_out
 from tgi_bench.errors import InputError
-from tgi_bench.plan.load_trial import Spoken
 
 VLLM = "vllm-0.32.0"
 LLAMACPP = "llamacpp-xllamacpp-2026.10.11549"
@@ -20,15 +20,15 @@ KEYED = Asking((("authorization", "Bearer k"),))
 
 
 def found(
-    pick: Pick, spoken: Spoken = Spoken.CHAT, model: str | None = None, asking: Asking = KEYED
+    pick: Pick, spoken: str = "chat", model: str | None = None, asking: Asking = KEYED
 ) -> tuple[FoundServer, list[Asked]]:
     with Replayer(pick) as replayed:
-        return find_out(replayed.url, "", spoken, model, asking), replayed.asked
+        return find_out(replayed.url, "", speaking(spoken), model, asking), replayed.asked
 
 
 def refused(pick: Pick, model: str | None = None, asking: Asking = KEYED) -> str:
     with Replayer(pick) as replayed, pytest.raises(InputError) as caught:
-        find_out(replayed.url, "", Spoken.CHAT, model, asking)
+        find_out(replayed.url, "", speaking("chat"), model, asking)
     said = str(caught.value)
     assert "\n" not in said
     return said
@@ -186,11 +186,11 @@ def test_transformers_serve_wants_another_name() -> None:
 
 def test_tgi() -> None:
     pick = server_of(TGI, "generate-plain")
-    seen, _ = found(pick, Spoken.AUTO)
-    assert (seen.abilities.spoken, seen.abilities.engine) == (Spoken.TGI, "tgi")
+    seen, _ = found(pick, "auto")
+    assert (seen.abilities.dialect.name, seen.abilities.engine) == ("tgi", "tgi")
     assert seen.identity.own_names == ("/data/tiny-gpt2",)
     assert ("/info version", "3.3.6-dev0") in seen.identity.versions
     assert seen.identity.versions[1][0] == "/info sha"
-    seen, _ = found(pick, Spoken.CHAT)
+    seen, _ = found(pick, "chat")
     assert ("system_fingerprint", "3.3.6-dev0-native") in seen.identity.versions
     assert seen.abilities.model == "tgi"

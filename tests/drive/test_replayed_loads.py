@@ -19,11 +19,12 @@ from tests.drive.replayer import (
     server_of,
     whole,
 )
+from tgi_bench.dialects import speaking
 from tgi_bench.dialects.dialect import Abilities
 from tgi_bench.drive.load import run_load
 from tgi_bench.drive.prepared import Prepared
 from tgi_bench.load_observation import RequestObservation, RequestOutcome, TokenSource
-from tgi_bench.plan.load_trial import ClosedLoop, Spoken
+from tgi_bench.plan.load_trial import ClosedLoop
 
 RATE = 200.0
 DIALECTS = {
@@ -39,7 +40,7 @@ MOST_BYTES = 40_000
 KINDS = sorted({(one.server, one.spoken) for one in meant() if one.stream})
 
 
-def streams(server: str, spoken: Spoken) -> list[Meant]:
+def streams(server: str, spoken: str) -> list[Meant]:
     return [
         one
         for one in meant()
@@ -64,7 +65,7 @@ def ready(url: str, of: list[Meant]) -> Prepared:
     )
     first = of[0]
     engine = ENGINES[first.server]
-    able = Abilities(first.spoken, "m", engine, False, None, None, True, None)
+    able = Abilities(speaking(first.spoken)[0], "m", engine, False, None, None, True, None)
     return replace(prepared(url, asked), abilities=able)
 
 
@@ -80,7 +81,7 @@ def check(one: Meant, seen: RequestObservation) -> None:
     "pace", [whole, as_recorded, in_pieces(997)], ids=["whole", "as recorded", "slow"]
 )
 @pytest.mark.parametrize(("server", "spoken"), KINDS, ids=str)
-def test_a_load_reads_every_stream(server: str, spoken: Spoken, pace: Pace) -> None:
+def test_a_load_reads_every_stream(server: str, spoken: str, pace: Pace) -> None:
     of = streams(server, spoken)
     with Replayer(numbered([exchange(one) for one in of]), pace) as replayed:
         stage, seen = send_prepared(ready(replayed.url, of))
@@ -109,7 +110,7 @@ def open_ended(pick: Pick) -> Pick:
 @pytest.mark.parametrize("server", sorted(ENGINES.keys() - {"litellm-1.106.2"}))
 def test_a_load_finds_out_and_asks(server: str) -> None:
     """From the URL alone, all that is asked answered as that server answered the like."""
-    asked = trial(ClosedLoop(2), counted(6), spoken=Spoken.AUTO)
+    asked = trial(ClosedLoop(2), counted(6), spoken="auto")
     with Replayer(open_ended(server_of(server))) as replayed:
         stage, seen = run_load(replayed.url, asked)
     said = stage.conditions

@@ -7,10 +7,8 @@ from dataclasses import replace
 from itertools import product
 
 from tests.drive.asks import ASK, CHAT, COMPLETIONS, GREEDY, TGI, able
-from tgi_bench.dialects.dialect import Abilities, Ask
-from tgi_bench.dialects.openai import AskOptions, request_bytes
+from tgi_bench.dialects.dialect import Abilities, Ask, AskOptions, request_bytes
 from tgi_bench.errors import InputError
-from tgi_bench.plan.load_trial import Spoken
 
 OPTIONS = AskOptions(host="h:80", stream=True, sampling=GREEDY, headers=())
 SAMPLED = replace(GREEDY, do_sample=True)
@@ -30,10 +28,10 @@ SAMPLINGS = {
     "watermark": replace(SAMPLED, watermark=True),
 }
 SPOKEN = (
-    (Spoken.TGI, "tgi"),
-    *product((Spoken.COMPLETIONS, Spoken.CHAT), ("tgi", "vllm", "sglang", "llamacpp", "")),
+    ("tgi", "tgi"),
+    *product(("completions", "chat"), ("tgi", "vllm", "sglang", "llamacpp", "")),
 )
-PLAIN = (able(Spoken.TGI, "tgi"), able(Spoken.COMPLETIONS), able(Spoken.CHAT))
+PLAIN = (able("tgi", "tgi"), able("completions"), able("chat"))
 ABLE: dict[str, Callable[[Abilities], Abilities]] = {
     "no name of a model": lambda can: replace(can, model=""),
     "truncates": lambda can: replace(can, truncates=True),
@@ -73,9 +71,9 @@ def bodies() -> Iterator[tuple[str, str]]:
     for (name, with_it), plain, stream in product(ABLE.items(), PLAIN, (True, False)):
         how = "streamed" if stream else "whole"
         options = replace(OPTIONS, stream=stream)
-        yield f"{plain.spoken}, {name}, {how}", body(with_it(plain), options=options)
+        yield f"{plain.dialect.name}, {name}, {how}", body(with_it(plain), options=options)
     for (name, ask), can in product(ASKS.items(), (TGI, COMPLETIONS, CHAT)):
-        yield f"{can.spoken}, {name}", body(can, ask)
+        yield f"{can.dialect.name}, {name}", body(can, ask)
     for name, options in HEADS.items():
         yield name, whole(TGI, options)
 

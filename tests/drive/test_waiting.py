@@ -10,7 +10,7 @@ import pytest
 
 from tests.drive.faulty_server import FaultyServer
 from tests.drive.loads import MS, TOKENS, at_rate, closed, outcomes, send, timed, trial
-from tgi_bench.dialects.said import OVERLOAD, told_error
+from tgi_bench.dialects.answer import OVERLOAD, told_error
 from tgi_bench.drive.refusal import NEVER_NS, SlotWaits, wait_ns
 from tgi_bench.load_observation import RequestOutcome, Waits
 from tgi_bench.plan.load_trial import ClosedLoop, Fixed, Turns, Workload

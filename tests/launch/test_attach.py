@@ -15,12 +15,12 @@ from tests.launch.deployments import deployment
 from tests.launch.test_process import wait_for
 from tests.launch.test_program import FAKE, _serve
 from tgi_bench.ask import contact
+from tgi_bench.dialects.identity import Info
 from tgi_bench.errors import InputError, LaunchError
 from tgi_bench.launch import attach
 from tgi_bench.launch.attach import base_url
 from tgi_bench.launch.endpoint import Death, LaunchOptions
 from tgi_bench.launch.facts import ServerSaid
-from tgi_bench.launch.identity import Info
 from tgi_bench.launch.launcher import launch, require_startable
 from tgi_bench.launch.program import free_ports
 from tgi_bench.observation import Identity
@@ -140,10 +140,10 @@ def test_the_v1_of_openai_clients_is_left_out(url: str, base: str) -> None:
 
 
 def test_the_model_is_the_one_served_or_that_of_info() -> None:
-    info = Info({"model_id": "a/b"}, "3.0.0", simulated=False)
+    info = Info({"model_id": "a/b", "version": "3.0.0"})
     said = ServerSaid(info, Identity(models=("a/b", "c")), ())
     assert dict(said.details)[MODEL_SERVED] == "a/b"
-    nothing = ServerSaid(Info({}, None, simulated=False), Identity(), ())
+    nothing = ServerSaid(Info({}), Identity(), ())
     assert nothing.details == ()
 
 

@@ -15,17 +15,16 @@ import pytest
 
 from tests.launch import servers
 from tgi_bench.ask import contact
+from tgi_bench.dialects.identity import asked_by, info_of
 from tgi_bench.engines.engine import Engine, engine_spec
 from tgi_bench.errors import LaunchError
 from tgi_bench.launch import process as process_module
 from tgi_bench.launch.endpoint import silent
-from tgi_bench.launch.identity import info_of
 from tgi_bench.launch.log import LogFile, listening_on
 from tgi_bench.launch.metrics import capacity_of
 from tgi_bench.launch.owner import ProcessName
-from tgi_bench.launch.probe import ServerProbe
 from tgi_bench.launch.process import ServerProcess
-from tgi_bench.launch.readiness import wait_until_ready
+from tgi_bench.launch.readiness import ServerProbe, wait_until_ready
 from tgi_bench.launch.secrets import Redactor
 from tgi_bench.plan.plan import Timeouts
 
@@ -52,16 +51,16 @@ def test_ready_then_stopped(tmp_path: Path) -> None:
         url = ready(server)
         assert server.alive()
         assert server.death() is None
-        assert info_of(contact(url)).version == "3.3.7"
+        assert info_of(asked_by(contact(url))).version == "3.3.7"
         assert capacity_of(contact(url)) == 12345
-        assert info_of(contact(f"{url}/x")).version is None
+        assert info_of(asked_by(contact(f"{url}/x"))).version is None
         assert capacity_of(contact(f"{url}/x")) is None
         environ = Path(f"/proc/{server.pid}/environ").read_text()
         assert "TGI_BENCH_RUN=20261121T102233Z-0a1b2c\0" in environ
         assert f"TGI_BENCH_OWNER={ProcessName.own()}" in environ
     assert not server.alive()
     assert ProcessName.of(server.pid) is None
-    assert info_of(contact(url)).version is None
+    assert info_of(asked_by(contact(url))).version is None
     server.stop()
 
 

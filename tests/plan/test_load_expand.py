@@ -26,7 +26,6 @@ from tgi_bench.plan.load_trial import (
     SharedPrefix,
     Slo,
     Sought,
-    Spoken,
     TraceTimes,
     Turns,
     Uniform,
@@ -59,7 +58,7 @@ def test_the_shortest_load() -> None:
     assert trial == LoadTrial(
         trial_id="default/load-c8",
         deployment_id="default",
-        spoken=Spoken.AUTO,
+        spoken="auto",
         stream=True,
         workload=Workload(Fixed(512), Fixed(128), None, None, None, None),
         arrivals=ClosedLoop(8),
@@ -292,7 +291,7 @@ def test_the_rest() -> None:
         "quickack: true",
         "sampling: {do_sample: true, top_p: 0.9}",
     )
-    assert (trial.spoken, trial.stream) == (Spoken.CHAT, False)
+    assert (trial.spoken, trial.stream) == ("chat", False)
     assert trial.request_timeout_ns == 500_000_000
     assert (trial.max_in_flight, trial.workers, trial.tokenizer) == (7, 2, "t.json")
     assert trial.quickack

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tgi_bench.engines.engine import Dialect, Engine, engine_spec
+from tgi_bench.engines.engine import Engine, engine_spec
 from tgi_bench.errors import ExperimentError
 from tgi_bench.plan.expand import expand
 from tgi_bench.plan.experiment_text import load
@@ -112,4 +112,4 @@ def test_the_table_is_whole() -> None:
         spec = engine_spec(engine)
         assert spec.engine is engine
         assert spec.program
-        assert spec.has_shards == (spec.dialect is Dialect.TGI) == (engine is Engine.TGI)
+        assert spec.has_shards == (engine is Engine.TGI)

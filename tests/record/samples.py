@@ -36,7 +36,6 @@ from tgi_bench.plan.load_trial import (
     Fixed,
     LoadTrial,
     Slo,
-    Spoken,
     Until,
     Workload,
 )
@@ -157,7 +156,7 @@ def load_trial(name: str = "load-c8", arrivals: Arrivals | None = None) -> LoadT
     return LoadTrial(
         trial_id=f"num_shard-2/{name}",
         deployment_id="num_shard-2",
-        spoken=Spoken.AUTO,
+        spoken="auto",
         stream=True,
         workload=Workload(Fixed(512), Fixed(128), None, None, None, 0),
         arrivals=arrivals or ClosedLoop(8),

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.record import samples
+from tgi_bench.dialects import API_NAMES
 from tgi_bench.plan.load_trial import (
     ClosedLoop,
     Empirical,
@@ -25,7 +26,6 @@ from tgi_bench.plan.load_trial import (
     SharedPrefix,
     Slo,
     Sought,
-    Spoken,
     TraceTimes,
     Turns,
     Uniform,
@@ -86,7 +86,7 @@ _find = st.builds(Find, st.sampled_from(Sought), _number, _number, _number, _num
     extent=_extent,
     slos=st.lists(st.builds(Slo, st.text(), _number), max_size=3).map(tuple),
     find=st.none() | _find,
-    spoken=st.sampled_from(Spoken),
+    spoken=st.sampled_from(API_NAMES),
     tokenizer=st.none() | st.text(),
 )
 def test_any_load_trial_is_read_back_equal(
@@ -95,7 +95,7 @@ def test_any_load_trial_is_read_back_equal(
     extent: Extent,
     slos: tuple[Slo, ...],
     find: Find | None,
-    spoken: Spoken,
+    spoken: str,
     tokenizer: str | None,
 ) -> None:
     trial = dataclasses.replace(

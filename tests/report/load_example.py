@@ -48,7 +48,6 @@ from tgi_bench.plan.load_trial import (
     RatePart,
     Slo,
     Sought,
-    Spoken,
     Until,
     Workload,
 )
@@ -104,7 +103,7 @@ def trial(deployment_id: str, name: str, arrivals: Arrivals, **changes: object) 
     plain = LoadTrial(
         trial_id=f"{deployment_id}/{name}",
         deployment_id=deployment_id,
-        spoken=Spoken.AUTO,
+        spoken="auto",
         stream=True,
         workload=Workload(Fixed(512), Fixed(128), None, None, None, None),
         arrivals=arrivals,

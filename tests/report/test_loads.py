@@ -50,7 +50,6 @@ from tgi_bench.plan.load_trial import (
     SharedPrefix,
     Slo,
     Sought,
-    Spoken,
     TraceTimes,
     Turns,
     Uniform,
@@ -559,9 +558,9 @@ def test_slos_in_words(slo: Slo, text: str, found: str) -> None:
 
 
 def test_api_in_words() -> None:
-    asked = trial(SERVER, "x", ClosedLoop(1), spoken=Spoken.CHAT)
+    asked = trial(SERVER, "x", ClosedLoop(1), spoken="chat")
     assert words.api(asked, ()) == "/v1/chat/completions, streamed"
-    auto = replace(asked, spoken=Spoken.AUTO, stream=False)
+    auto = replace(asked, spoken="auto", stream=False)
     assert words.api(auto, ()) == "to be found by asking the server, not streamed"
     assert words.api(auto, ("completions",)) == "/v1/completions, not streamed, found by asking"
 

@@ -1,28 +1,24 @@
-"""What a server can do, found by asking it, before the clock of a load starts."""
+"""What a server can do, found by asking it: before the clock of a load starts, and for the one
+token that makes a started server ready."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import orjson
+
 from tgi_bench.ask import Asker, Asking, Reply
-from tgi_bench.dialects.answer import answer_of, read_answer
-from tgi_bench.dialects.dialect import Abilities, Ask, Reading
-from tgi_bench.dialects.identity import (
-    LoadIdentity,
-    identified,
-    model_to_ask,
-    with_headers,
-)
-from tgi_bench.dialects.openai import AskOptions, body_bytes, target
+from tgi_bench.dialects.answer import Answer, Reading, count_of
+from tgi_bench.dialects.dialect import Abilities, Ask, AskOptions, Dialect, body_bytes
+from tgi_bench.dialects.engine_ways import TOKENIZE_PATH, ways_of
+from tgi_bench.dialects.identity import LoadIdentity, identified
+from tgi_bench.dialects.reading import read_answer
 from tgi_bench.dialects.sampling import Sampling
-from tgi_bench.dialects.tokenize_route import TOKENIZE_PATH, tokens_of
 from tgi_bench.errors import NAME_THE_KEY, InputError
 from tgi_bench.http_rules import NO_KEY
-from tgi_bench.load_observation import RequestOutcome, TokenSource
-from tgi_bench.plan.load_trial import Spoken
-
-__all__ = ["Asking", "FoundServer", "find_out"]
+from tgi_bench.load_observation import RequestOutcome
 
 _GREEDY = Sampling(False, None, None, None, None, None, False)
 _PROBE = Ask(
@@ -34,7 +30,6 @@ _PROBE = Ask(
 """More words than the tokens that it may be cut to; enough tokens to be several events."""
 _NO_ROUTE = (404, 405, 501)
 _REFUSED = (400, 422)
-_IN_STREAM_OPTIONS = ("continuous_usage_stats",)
 _KEY_WORDS = re.compile(r"\bapi[ _-]?key|\bauth|\bno_db_connection\b", re.IGNORECASE)
 """In what servers say of a key that they do not take, whatever their status; the last is what
 litellm says without a database."""
@@ -49,35 +44,32 @@ class FoundServer:
 
 
 def find_out(
-    url: str, engine: str, spoken: Spoken, model: str | None, options: Asking
+    url: str, engine: str, dialects: Sequence[Dialect], model: str | None, options: Asking
 ) -> FoundServer:
-    """How to speak to the server at url.
+    """How to speak to the server at url: in the first of the dialects that it answers.
 
     engine: as Abilities has it; "" is not known and found out. model: None or "": the only one
     that it lists, which is taken whatever model is.
-    AUTO is TGI's own API where the server is TGI, else /v1/completions, else
-    /v1/chat/completions. What is said of the OpenAI APIs comes from real requests for a few
-    tokens: cutting of prompts, the usage chunk and the counts of events are seen to work;
-    ignore_eos and min_tokens are only seen to be accepted, for a server may ignore what it does
-    not know.
+    Of several dialects those of other engines are left out. What is said of the OpenAI APIs comes
+    from real requests for a few tokens: cutting of prompts, the usage chunk and the counts of
+    events are seen to work; ignore_eos and min_tokens are only seen to be accepted, for a server
+    may ignore what it does not know.
     Raises InputError where nothing answers as asked.
     """
-    with Asker(url, options) as control:
-        identity = identified(control, engine)
-        if identity.engine == "tgi" and spoken in (Spoken.AUTO, Spoken.TGI):
-            return _tgi(control, identity)
-        if spoken is Spoken.TGI:
-            _check_generate(control)
-            return _tgi(control, replace(identity, engine="tgi"))
-        name = "tgi" if identity.engine == "tgi" else model_to_ask(control.url, identity, model)
+    with Asker(url, options) as asker:
+        identity = identified(asker, engine)
         reasons = []
-        for candidate in (Spoken.COMPLETIONS, Spoken.CHAT):
-            if spoken in (Spoken.AUTO, candidate):
-                found = _openai(control, identity, candidate, name)
-                if isinstance(found, FoundServer):
-                    return found
-                reasons.append(found)
-        if not name and identity.unlisted:
+        named = True
+        for dialect in dialects:
+            if len(dialects) > 1 and dialect.engines and identity.engine not in dialect.engines:
+                continue
+            best = dialect.best(identity, model)
+            named = bool(best.model) or not dialect.takes_model
+            found = _found(asker, identity, best)
+            if isinstance(found, FoundServer):
+                return found
+            reasons.append(found)
+        if not named and identity.unlisted:
             reasons.append(
                 f"{identity.unlisted}: where it wants a name, give the model (`tgi-bench load`: "
                 "--model)"
@@ -85,117 +77,82 @@ def find_out(
         raise InputError("; ".join(reasons))
 
 
-def _tgi(control: Asker, identity: LoadIdentity) -> FoundServer:
-    able = replace(_tgi_able(), truncates=True, max_input_tokens=identity.max_input_tokens)
-    return FoundServer(replace(able, tokenize_path=_tokenize_path(control, able)), identity)
-
-
-def _check_generate(control: Asker) -> None:
-    """Raises InputError where one token does not come from TGI's own route."""
-    able = _tgi_able()
-    reply, reading = _probed(control, able, stream=False)
-    if reading.outcome is not RequestOutcome.OK:
-        raise InputError(_refused(control, able, reply, reading, stream=False))
-
-
-def _tgi_able() -> Abilities:
-    return Abilities(Spoken.TGI, "", "tgi", False, None, None, False, None)
-
-
-def _openai(
-    control: Asker, identity: LoadIdentity, spoken: Spoken, model: str
-) -> FoundServer | str:
-    """What it can do there, or why it does not answer there."""
-    engine = identity.engine
-    able = Abilities(
-        spoken=spoken,
-        model=model,
-        engine=engine,
-        truncates=engine in ("vllm", ""),
-        tokenize_path=None,
-        # TGI takes no such key and ignores it without a word.
-        ignores_eos=None if engine == "tgi" else "ignore_eos",
-        usage=True,
-        max_input_tokens=identity.max_input_tokens,
-        counts_each=_count_of_events(engine),
-    )
-    while True:
-        reply, reading = _probed(control, able)
-        if reading.outcome is RequestOutcome.OK:
-            break
-        less = _less(able, reply)
-        if less is None:
-            return _refused(control, able, reply, reading)
-        able = less
-    identity = with_headers(identity, reply)
-    identity = identity.named(identity.unlisted_names(reading.models))
-    identity = identity.stating(*(("system_fingerprint", f) for f in reading.fingerprints))
-    able = replace(_in_effect(able, reading), engine=identity.engine)
-    return FoundServer(replace(able, tokenize_path=_tokenize_path(control, able)), identity)
-
-
-def _count_of_events(engine: str) -> str | None:
-    """The key that makes every event say how many tokens there were until then."""
-    if engine == "tgi":
-        return None
-    return "timings_per_token" if engine == "llamacpp" else "continuous_usage_stats"
-
-
-def _less(able: Abilities, reply: Reply) -> Abilities | None:
-    """Asked without the keys that a refusal names; without the least needed one where it names
-    none, as long as there is one. min_tokens takes the place of ignore_eos."""
-    said = reply.body.decode(errors="replace")
-    if reply.status not in _REFUSED or _KEY_WORDS.search(said):
-        return None
-    keys = able.optional_keys
-    # Least needed first: what stands in stream_options is named with it.
-    named = [key for key in keys if re.search(rf"\b{key}\b", said)]
-    if named and named[0] in _IN_STREAM_OPTIONS:
-        named = named[:1]
-    for key in named or keys[:1]:
-        able = able.without(key)
-    return able if keys else None
-
-
-def _in_effect(asked: Abilities, reading: Reading) -> Abilities:
-    """Less what the answer does not show."""
-    return replace(
-        asked,
-        usage=asked.usage and reading.counted_by is TokenSource.USAGE,
-        truncates=asked.truncates and reading.prompt_tokens == _PROBE.prompt_tokens,
-        counts_each=asked.counts_each if reading.counted_each else None,
-    )
-
-
-def _probed(control: Asker, able: Abilities, stream: bool = True) -> tuple[Reply, Reading]:
+def asked(asker: Asker, able: Abilities, ask: Ask, stream: bool) -> tuple[Reply, Reading]:
+    """A greedy request, and what its answer means. Raises NoAnswerError where none comes."""
     options = AskOptions(host="", stream=stream, sampling=_GREEDY, headers=())
-    reply = control.post(target(able, stream), body_bytes(_PROBE, able, options))
+    reply = asker.post(able.dialect.path(stream), body_bytes(ask, able, options))
+    answer = Answer(reply.status, reply.headers, ((0, reply.body),), 0, 0, None, "")
+    return reply, read_answer(answer, able, stream, ask, None)
+
+
+def tokens_of(asker: Asker, able: Abilities, text: str) -> int | None:
+    """Tokens of a prompt, by the server's own tokenizer, which adds what it adds to prompts; None
+    where the server has no such path or does not tell a count.
+
+    Raises InputError where it wants an API key: TGI wants none for all that is asked before.
+    """
+    if able.tokenize_path is None:
+        return None
+    # Where no engine is known all keys are sent: each takes its own and ignores the others.
+    values = {"model": able.model, "add_special": True}
+    body = {key: values.get(key, text) for key in ways_of(able.engine).tokenizes}
+    reply = asker.post(able.tokenize_path, orjson.dumps(body))
     if reply.status in NO_KEY:
-        raise control.key_missing(reply)
-    reading = read_answer(answer_of(reply), able, stream, _PROBE, None)
-    if reading.outcome is RequestOutcome.OVERLOADED:
-        raise InputError(f"{control.url} takes no request now: {reading.reason}")
-    return reply, reading
+        raise asker.key_missing(reply)
+    if reply.status != 200:
+        return None
+    match reply.json:
+        case {"count": int(count)}:
+            found = count_of(count) or 0
+        case list(tokens) | {"tokens": list(tokens)}:
+            found = len(tokens)
+        case _:
+            found = 0
+    return found or None
 
 
-def _refused(
-    control: Asker, able: Abilities, reply: Reply, reading: Reading, stream: bool = True
-) -> str:
-    where = f"{control.url}{target(able, stream)}"
-    if reply.status in _NO_ROUTE:
-        return f"{where} is not there: {reply.sentence}"
-    return f"{where} gave no token: {reading.reason}{_of_a_key(control, reply)}"
+def _found(asker: Asker, identity: LoadIdentity, able: Abilities) -> FoundServer | str:
+    """What it can do in that dialect, or why it does not answer in it."""
+    if identity.engine not in able.dialect.engines:
+        proof = _proved(asker, able)
+        if isinstance(proof, str):
+            return proof
+        able, reply, reading = proof
+        identity = replace(identity, engine=able.engine).with_headers(reply)
+        identity = identity.named(identity.unlisted_names(reading.models))
+        identity = identity.stating(*(("system_fingerprint", f) for f in reading.fingerprints))
+        able = replace(able.dialect.shown(able, reading, _PROBE), engine=identity.engine)
+    counted = tokens_of(asker, replace(able, tokenize_path=TOKENIZE_PATH), _PROBE.prompt)
+    path = None if counted is None else TOKENIZE_PATH
+    return FoundServer(replace(able, tokenize_path=path), identity)
 
 
-def _of_a_key(control: Asker, reply: Reply) -> str:
+def _proved(asker: Asker, able: Abilities) -> tuple[Abilities, Reply, Reading] | str:
+    """The most that it takes, and the answer; or why it does not answer."""
+    stream = able.dialect.asked_streamed
+    while True:
+        reply, reading = asked(asker, able, _PROBE, stream)
+        if reply.status in NO_KEY:
+            raise asker.key_missing(reply)
+        if reading.outcome is RequestOutcome.OK:
+            return able, reply, reading
+        if reading.outcome is RequestOutcome.OVERLOADED:
+            raise InputError(f"{asker.url} takes no request now: {reading.reason}")
+        said = reply.body.decode(errors="replace")
+        refused = reply.status in _REFUSED and not _KEY_WORDS.search(said)
+        less = able.dialect.less(able, said) if refused else None
+        if less is None:
+            where = f"{asker.url}{able.dialect.path(stream)}"
+            if reply.status in _NO_ROUTE:
+                return f"{where} is not there: {reply.sentence}"
+            return f"{where} gave no token: {reading.reason}{_of_a_key(asker, reply)}"
+        able = less
+
+
+def _of_a_key(asker: Asker, reply: Reply) -> str:
     """A hint, where a refusal may be for want of a key: litellm says 500 or 400 then."""
     if not _KEY_WORDS.search(reply.body.decode(errors="replace")):
-        if control.has_key or reply.status < 500:
+        if asker.has_key or reply.status < 500:
             return ""
         return f"; where it wants an API key, {NAME_THE_KEY}"
-    return "; it may want another API key" if control.has_key else f"; {NAME_THE_KEY}"
-
-
-def _tokenize_path(control: Asker, able: Abilities) -> str | None:
-    found = tokens_of(control, replace(able, tokenize_path=TOKENIZE_PATH), _PROBE.prompt)
-    return None if found is None else TOKENIZE_PATH
+    return "; it may want another API key" if asker.has_key else f"; {NAME_THE_KEY}"

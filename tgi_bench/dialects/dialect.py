@@ -1,13 +1,27 @@
-"""What an answer means, once its bytes were read in its dialect's words."""
+"""An HTTP API that a load is sent in: what is asked in it, and what each has to say of itself.
+
+A new one is a file beside this one, and its value in the tuple DIALECTS of the package.
+"""
 
 from __future__ import annotations
 
-from array import array
-from collections import Counter
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
-from tgi_bench.load_observation import RequestOutcome, StageConditions, TokenSource
-from tgi_bench.plan.load_trial import Spoken
+import orjson
+
+from tgi_bench.dialects.answer import Answer, Reading, Said
+from tgi_bench.dialects.identity import LoadIdentity
+from tgi_bench.dialects.sampling import Sampling
+from tgi_bench.errors import InputError
+from tgi_bench.http_rules import USER_AGENT, Headers, checked_host, checked_path, header_lines
+from tgi_bench.load_observation import TokenSource
+
+JsonValue = str | int | float | bool | dict[str, "JsonValue"] | list[dict[str, str]]
+Body = dict[str, JsonValue]
+Count = Callable[[str], int]
+"""The tokens of a generated text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,110 +39,169 @@ class Ask:
     prompt_tokens: int | None
     output_tokens: int
 
+    @property
+    def text(self) -> str:
+        """For an API without messages.
+
+        Of a conversation: a line "role: content" for each message, then "assistant:"; it is no
+        model's template.
+        """
+        if not self.messages:
+            return self.prompt
+        return "".join(f"{role}: {content}\n" for role, content in self.messages) + "assistant:"
+
+
+@dataclass(frozen=True, slots=True)
+class AskOptions:
+    """What all requests of a stage share.
+
+    host: of the Host header, with the port where it is not the scheme's own. headers: beside the
+    request's own. base_path: of the server's URL, "" or "/something".
+    """
+
+    host: str
+    stream: bool
+    sampling: Sampling
+    headers: Headers
+    base_path: str = ""
+
+
+class Dialect(Protocol):
+    """One HTTP API; what has a default here need not be said again.
+
+    name: as `load.api` and a run's JSON have it.
+    engines: whose own API it is, that speak it without a proof, and that alone are asked in it
+        where no API was named; none: it may be any server's.
+    takes_model: its requests name a model. takes_messages: it is sent a conversation's messages,
+        of which the server makes a text by its model's template.
+    asked_streamed: whether the request that proves it is to be streamed.
+    counted_by: who counts tokens where an answer says nothing of them. end_mark: what the last
+        event of a whole answer has, for a sentence.
+    """
+
+    name: str
+    engines: frozenset[str] = frozenset()
+    takes_model: bool = True
+    takes_messages: bool = False
+    asked_streamed: bool = True
+    counted_by: TokenSource = TokenSource.EVENTS
+    end_mark: str
+
+    def path(self, stream: bool) -> str:
+        """Where a request goes."""
+        ...
+
+    def body(self, ask: Ask, able: Abilities, options: AskOptions) -> Body:
+        """What it says. Raises InputError where a sampling key has no place in it."""
+        ...
+
+    def read_stream(self, answer: Answer, able: Abilities, count: Count | None) -> Said:
+        """What the events of a 200 said. count: None: there is no tokenizer."""
+        ...
+
+    def read_whole(self, answer: Answer, said_json: object, said: Said) -> str:
+        """What an answer that is not streamed said, as one event at its end; the text that it
+        generated, reasoning and calls included. Where it says no count, none is made."""
+        ...
+
+    def best(self, server: LoadIdentity, model: str | None) -> Abilities:
+        """What such a server may be able to do: the most that is worth asking for.
+
+        Raises InputError where no model can be named.
+        """
+        return Abilities(self, server.model_to_ask(model), server.engine)
+
+    def less(self, able: Abilities, refusal: str) -> Abilities | None:
+        """What is left to ask for once that was refused; None: nothing."""
+        del able, refusal
+        return None
+
+    def shown(self, able: Abilities, reading: Reading, ask: Ask) -> Abilities:
+        """What of it the answer to that question shows to be in effect."""
+        del reading, ask
+        return able
+
+    def ask(
+        self, messages: Sequence[tuple[str, str]], prompt_tokens: int | None, output_tokens: int
+    ) -> Ask:
+        """A request that sends these messages, the last of them the new one."""
+        if self.takes_messages:
+            return Ask("", tuple(messages), prompt_tokens, output_tokens)
+        prompt = "\n".join(text for _, text in messages)
+        return Ask(prompt, (), prompt_tokens, output_tokens)
+
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
     """What a server was found to be able to do, so that lengths can be exact.
 
-    spoken: never AUTO. model: the name to send; "" for TGI's own API.
-    engine: "tgi", "vllm", "sglang", "llamacpp" or "" (unknown).
-    truncates: it cuts a prompt to an asked number of tokens ("truncate" of TGI,
-        "truncate_prompt_tokens" of vLLM).
+    model: the name to send; "" where none is.
+    engine: "tgi", "vllm", "sglang", "llamacpp", "litellm" or "" (unknown).
+    truncates: it cuts a prompt to an asked number of tokens.
     tokenize_path: the path that counts a text's tokens; None where it has none.
     ignores_eos: the body's key that makes it go on to the asked length: "ignore_eos",
         "min_tokens"; None where it has none.
     usage: its streams end with a usage chunk when asked (`stream_options`).
-    max_input_tokens: None where it does not say.
-    counts_each: the body's key that makes each event say how many tokens there were until then:
-        "continuous_usage_stats" (in stream_options), "timings_per_token"; None where it has none.
+    max_input_tokens: None where it does not say. counts_each: as Ways has it.
     """
 
-    spoken: Spoken
-    model: str
-    engine: str
-    truncates: bool
-    tokenize_path: str | None
-    ignores_eos: str | None
-    usage: bool
-    max_input_tokens: int | None
+    dialect: Dialect
+    model: str = ""
+    engine: str = ""
+    truncates: bool = False
+    tokenize_path: str | None = None
+    ignores_eos: str | None = None
+    usage: bool = False
+    max_input_tokens: int | None = None
     counts_each: str | None = None
 
     @property
-    def optional_keys(self) -> tuple[str, ...]:
-        """Of a body, those that a server may refuse to know; the least needed first."""
-        keys = (
-            self.counts_each,
-            "truncate_prompt_tokens" if self.truncates else None,
-            self.ignores_eos,
-            "stream_options" if self.usage else None,
-        )
-        return tuple(key for key in keys if key is not None)
-
-    def without(self, key: str) -> Abilities:
-        """Asked without one of them; min_tokens takes the place of ignore_eos."""
-        match key:
-            case "truncate_prompt_tokens":
-                return replace(self, truncates=False)
-            case "ignore_eos":
-                return replace(self, ignores_eos="min_tokens")
-            case "min_tokens":
-                return replace(self, ignores_eos=None)
-            case "stream_options" if self.counts_each == "continuous_usage_stats":
-                return replace(self, usage=False, counts_each=None)
-            case "stream_options":
-                return replace(self, usage=False)
-            case _:
-                return replace(self, counts_each=None)
+    def counted_by(self) -> TokenSource:
+        """Who counts tokens where an answer says nothing of them."""
+        return TokenSource.SERVER if self.engine == "tgi" else self.dialect.counted_by
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """An answer as its dialect means it; the fields are those of RequestObservation.
+def request_bytes(ask: Ask, able: Abilities, options: AskOptions) -> bytes:
+    """The whole HTTP/1.1 request.
 
-    text: what was generated; a conversation's next turn needs it. models, fingerprints: which
-    model and which build the answer names, each once; () where it names none. counted_each: each
-    of at least two events said how many tokens there were until then.
+    Raises InputError where a header, the prompt or a sampling key cannot be sent.
     """
-
-    event_ns: array[int]
-    event_tokens: array[int]
-    events: int
-    shared_reads: int
-    prompt_tokens: int | None
-    cached_tokens: int | None
-    output_tokens: int
-    counted_by: TokenSource
-    finish_reason: str | None
-    outcome: RequestOutcome
-    reason: str
-    text: str
-    models: tuple[str, ...] = ()
-    fingerprints: tuple[str, ...] = ()
-    tokens_told: bool = True
-    first_told: bool = True
-    text_tokens: int | None = None
-    counted_each: bool = False
+    body = body_bytes(ask, able, options)
+    accept = "text/event-stream" if options.stream else "application/json"
+    path = f"{checked_path(options.base_path)}{able.dialect.path(options.stream)}"
+    head = (
+        f"POST {path} HTTP/1.1\r\n"
+        f"Host: {checked_host(options.host)}\r\n"
+        f"User-Agent: {USER_AGENT}\r\n"
+        f"Accept: {accept}\r\n"
+        "Accept-Encoding: identity\r\n"
+        "Content-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\n"
+        "Connection: keep-alive\r\n"
+        f"{header_lines(options.headers)}\r\n"
+    )
+    return head.encode("latin-1") + body
 
 
-class NamesHeard:
-    """Which models and builds the answers of a stage named."""
+def body_bytes(ask: Ask, able: Abilities, options: AskOptions) -> bytes:
+    """The request's JSON. Raises InputError as request_bytes does."""
+    try:
+        return orjson.dumps(able.dialect.body(ask, able, options))
+    except orjson.JSONEncodeError as error:
+        raise InputError(f"a prompt cannot be sent as JSON: {error}") from error
 
-    def __init__(self) -> None:
-        self._models: Counter[str] = Counter()
-        self._fingerprints: Counter[str] = Counter()
-        self._two_models = 0
 
-    def hear(self, reading: Reading) -> None:
-        """One answer more."""
-        self._models.update(reading.models)
-        self._fingerprints.update(reading.fingerprints)
-        self._two_models += len(reading.models) > 1
-
-    def kept_in(self, conditions: StageConditions) -> StageConditions:
-        """The conditions with these, the most frequent first."""
-        return replace(
-            conditions,
-            answered_by=tuple(self._models.most_common()),
-            two_models=self._two_models,
-            fingerprints=tuple(self._fingerprints.most_common()),
-        )
+def sampling_given(sampling: Sampling) -> Body:
+    """The keys that are given and do something. TGI refuses a top_p or typical_p of 1."""
+    given: Body = {}
+    if sampling.temperature is not None:
+        given["temperature"] = sampling.temperature
+    if sampling.top_k:
+        given["top_k"] = sampling.top_k
+    if sampling.top_p is not None and sampling.top_p != 1.0:
+        given["top_p"] = sampling.top_p
+    if sampling.typical_p is not None and sampling.typical_p != 1.0:
+        given["typical_p"] = sampling.typical_p
+    if sampling.repetition_penalty is not None and sampling.repetition_penalty != 1.0:
+        given["repetition_penalty"] = sampling.repetition_penalty
+    return given

@@ -1,19 +1,10 @@
-"""How many tokens each event of an answer carried: by what it says, else by what its engine does.
-
-What engines do was seen on real ones, see tests/transcripts: TGI and vLLM send an event for a
-token whatever its text, as for a character cut in the middle, and so does SGLang, whose last
-event is none; llama.cpp and transformers hold such tokens back until there is text; proxies send
-events of their own.
-"""
+"""How many tokens each event of an answer carried: by what it says, else by its engine's ways."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-_EACH_A_TOKEN = frozenset({"tgi", "vllm", "sglang"})
-"""Engines whose events carry at least one token each, with or without text."""
-_LAST_IS_NONE = frozenset({"sglang"})
-"""Of those, which say why they ended in an event of its own."""
+from tgi_bench.dialects.engine_ways import Ways
 
 
 @dataclass(slots=True)
@@ -43,7 +34,7 @@ class Counts:
     each: bool = False
 
 
-def counted(events: Events, engine: str, total: int | None, finish_reason: str | None) -> Counts:
+def counted(events: Events, ways: Ways, total: int | None, finish_reason: str | None) -> Counts:
     """The events' tokens, which sum to total where there are any.
 
     total: of the answer, None where nobody counted. By each event's own word where all of them
@@ -53,7 +44,7 @@ def counted(events: Events, engine: str, total: int | None, finish_reason: str |
     if total is not None and (said := _differences(events)) is not None:
         at_end = placed(said, total, [])
         return Counts(at_end, at_end == said, True, each=len(said) > 1)
-    base = _by_engine(events, engine)
+    base = _by_engine(events, ways)
     first = next((i for i, count in enumerate(base) if count), len(base))
     more = total is None or total > sum(base)
     unclear = more and any(i < first and i != events.finish_at for i in range(len(base)))
@@ -116,14 +107,14 @@ def _differences(events: Events) -> list[int] | None:
     return found if before else None
 
 
-def _by_engine(events: Events, engine: str) -> list[int]:
-    each = engine in _EACH_A_TOKEN
+def _by_engine(events: Events, ways: Ways) -> list[int]:
+    each = ways.event_each_token
     found = [
         int(text or each) if own is None else own
         for text, own in zip(events.texts, events.own, strict=True)
     ]
     at = events.finish_at
-    if engine in _LAST_IS_NONE and at >= 0 and not events.texts[at] and events.own[at] is None:
+    if ways.reason_apart and at >= 0 and not events.texts[at] and events.own[at] is None:
         found[at] = 0
     return found
 

@@ -3,19 +3,23 @@ llama.cpp send them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import orjson
 
-from tgi_bench.dialects.bytes_of_answer import Answer
+from tgi_bench.dialects.answer import (
+    Answer,
+    Said,
+    count_of,
+    told_error,
+    unreadable,
+    word_of,
+)
+from tgi_bench.dialects.dialect import Count
+from tgi_bench.dialects.engine_ways import Ways
 from tgi_bench.dialects.event_tokens import Events, counted
-from tgi_bench.dialects.said import Said, count_of, told_error, unreadable, word_of
 from tgi_bench.dialects.sse import DONE, events
 from tgi_bench.load_observation import RequestOutcome, TokenSource
-
-Count = Callable[[str], int]
-"""The tokens of a generated text."""
 
 
 @dataclass(slots=True)
@@ -31,8 +35,8 @@ class _Heard:
     timed: int | None = None
 
 
-def read_stream(answer: Answer, engine: str, count: Count | None) -> Said:
-    """The events of a streamed answer of an engine ("": not known).
+def read_stream(answer: Answer, ways: Ways, count: Count | None) -> Said:
+    """The events of a streamed answer.
 
     Events with a role and no text before the first text carry no token, but TGI's, which name
     the role in each; neither does what comes after the end. Who counts the tokens, the first of
@@ -68,7 +72,7 @@ def read_stream(answer: Answer, engine: str, count: Count | None) -> Said:
             choice = _choice(event)
             if choice is not None:
                 reason = choice.get("finish_reason")
-                _take(choice, (chunks, heard), (arrival_ns, read, so_far), engine == "tgi")
+                _take(choice, (chunks, heard), (arrival_ns, read, so_far), ways.role_in_each)
                 unnamed = reason == ""
                 if isinstance(reason, str) and reason:
                     said.finish_reason = reason
@@ -78,9 +82,9 @@ def read_stream(answer: Answer, engine: str, count: Count | None) -> Said:
         said.fail(RequestOutcome.PROTOCOL, unreadable(data, f"event {number}"))
     said.events = number
     said.ended = said.finish_reason is not None or (done and bool(chunks.texts))
-    said.ended = said.ended or (unnamed and engine == "tgi")
+    said.ended = said.ended or (unnamed and ways.ends_unnamed)
     said.text = "".join(heard.texts)
-    _settle(said, chunks, heard, (engine, count))
+    _settle(said, chunks, heard, (ways, count))
     return said
 
 
@@ -114,9 +118,9 @@ def _take(
     chunks.so_far.append(so_far)
 
 
-def _settle(said: Said, chunks: Events, heard: _Heard, by: tuple[str, Count | None]) -> None:
-    """The tokens of the events, and who counted. by: the engine, and count of a text."""
-    engine, count = by
+def _settle(said: Said, chunks: Events, heard: _Heard, by: tuple[Ways, Count | None]) -> None:
+    """The tokens of the events, and who counted. by: the engine's ways, and count of a text."""
+    ways, count = by
     said.arrivals, said.reads = chunks.arrivals, chunks.reads
     text = said.text + "".join(heard.generated)
     if count is not None:
@@ -128,11 +132,11 @@ def _settle(said: Said, chunks: Events, heard: _Heard, by: tuple[str, Count | No
         said.counted_by = TokenSource.USAGE
     elif heard.timed is not None:
         said.counted_by, total = TokenSource.SERVER, heard.timed
-    elif _all_list_their_own(chunks) or engine == "tgi":
+    elif _all_list_their_own(chunks) or ways.role_in_each:
         said.counted_by = TokenSource.SERVER
     elif text and said.text_tokens is not None:
         said.counted_by, total = TokenSource.TOKENIZER, max(1, said.text_tokens)
-    found = counted(chunks, engine, total, said.finish_reason)
+    found = counted(chunks, ways, total, said.finish_reason)
     said.counts, said.counted_each = found.tokens, found.each
     said.tokens_told, said.first_told = found.told, found.first_told
 
@@ -142,22 +146,23 @@ def _all_list_their_own(chunks: Events) -> bool:
     return bool(known) and None not in known
 
 
-def read_whole(answer: Answer, said_json: object, said: Said) -> None:
-    """An answer that is not streamed; one event at its end.
+def read_whole(answer: Answer, said_json: object, said: Said) -> str:
+    """An answer that is not streamed, as one event at its end; all that was generated in it,
+    reasoning and calls included.
 
     Tokens: its usage, else llama.cpp's timings, else token_ids or logprobs; where none is there,
     counts stay empty for the caller to fill.
     """
     if not isinstance(said_json, dict):
         said.fail(RequestOutcome.PROTOCOL, "the body is no JSON object")
-        return
+        return ""
     if (error := told_error(said_json)) is not None:
         said.fail(*error)
-        return
+        return ""
     choice = _choice(said_json)
     if choice is None:
         said.fail(RequestOutcome.PROTOCOL, "the body has no choice")
-        return
+        return ""
     message = choice.get("message")
     content, beside = _texts(message if isinstance(message, dict) else choice)
     said.text, said.ended, said.events = content, True, 1
@@ -172,15 +177,7 @@ def read_whole(answer: Answer, said_json: object, said: Said) -> None:
         said.all_at_once(total, answer.ended_ns)
     else:
         said.counted_by = TokenSource.EVENTS
-
-
-def whole_text(said_json: object) -> str:
-    """All that was generated in an answer that is not streamed, reasoning and calls included."""
-    choice = _choice(said_json) if isinstance(said_json, dict) else None
-    if choice is None:
-        return ""
-    message = choice.get("message")
-    return "".join(_texts(message if isinstance(message, dict) else choice))
+    return content + beside
 
 
 def _choice(event: dict[object, object]) -> dict[object, object] | None:

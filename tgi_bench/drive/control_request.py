@@ -9,14 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from tgi_bench.dialects.answer import read_answer
-from tgi_bench.dialects.bytes_of_answer import Answer
-from tgi_bench.dialects.dialect import Ask
-from tgi_bench.dialects.openai import AskOptions, request_bytes
+from tgi_bench.dialects.answer import Answer
+from tgi_bench.dialects.dialect import Ask, AskOptions, request_bytes
+from tgi_bench.dialects.reading import read_answer
 from tgi_bench.drive.http_framing import ResponseFraming
 from tgi_bench.errors import TgiBenchError
 from tgi_bench.load_observation import RequestOutcome
-from tgi_bench.plan.load_trial import Spoken
 
 if TYPE_CHECKING:
     from tgi_bench.drive.prepared import Prepared
@@ -99,13 +97,7 @@ def asked(
 
 
 def _request(prepared: Prepared, text: str, tokens: int) -> tuple[Ask, bytes]:
-    chat = prepared.abilities.spoken is Spoken.CHAT
-    ask = Ask(
-        prompt="" if chat else text,
-        messages=(("user", text),) if chat else (),
-        prompt_tokens=None,
-        output_tokens=tokens,
-    )
+    ask = prepared.abilities.dialect.ask((("user", text),), None, tokens)
     options = AskOptions(
         host=prepared.host,
         stream=True,

@@ -6,24 +6,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from tgi_bench.ask import Asker, Asking
-from tgi_bench.dialects.answer import answer_of, read_answer
+from tgi_bench.dialects.abilities import asked, tokens_of
 from tgi_bench.dialects.dialect import Abilities, Ask
-from tgi_bench.dialects.openai import AskOptions, body_bytes, target
-from tgi_bench.dialects.sampling import Sampling
-from tgi_bench.dialects.tokenize_route import tokens_of
 from tgi_bench.drive.tokenizer_file import TokenizerFile
 from tgi_bench.drive.word_tokens import Counts, WordTokens, learn
 from tgi_bench.errors import InputError
 from tgi_bench.inert import shortened
 from tgi_bench.load_observation import RequestOutcome
-from tgi_bench.plan.load_trial import FileKind, LoadTrial, Spoken
+from tgi_bench.plan.load_trial import FileKind, LoadTrial
 from tgi_bench.plan.prompts import batch_prompts
 from tgi_bench.plan.request_spec import RequestSpec
 
 NOT_EXACT = "not exact: "
 """Begins the sentence where lengths are not, or not known to be, those asked."""
 
-_GREEDY = Sampling(False, None, None, None, None, None, False)
 _CHECKED_TOKENS = (64, 97)
 """Lengths of the prompts that are checked, as far as the server's limit allows."""
 
@@ -76,13 +72,13 @@ def fitting(url: str, abilities: Abilities, asking: Asking, trial: LoadTrial) ->
         return Fitting("texts of the file, as they are", count=count)
     with Asker(url, asking) as control:
 
-        def asked(texts: Sequence[str]) -> list[int]:
+        def all_asked(texts: Sequence[str]) -> list[int]:
             return [_asked(control, abilities, text) for text in texts]
 
         if file is not None:
             source = PromptCounter(file.prompt_counts, f"the tokenizer of {trial.tokenizer}")
         elif abilities.tokenize_path is not None:
-            source = PromptCounter(asked, f"the server's {abilities.tokenize_path}")
+            source = PromptCounter(all_asked, f"the server's {abilities.tokenize_path}")
         else:
             source = None
         if abilities.truncates and file is None and not (_has_parts(trial) and source):
@@ -120,11 +116,11 @@ def fit(abilities: Abilities, source: PromptCounter | None, seen: Seen) -> Fitti
         return Fitting(f"{NOT_EXACT}{whom}, but a text has other tokens than its words", words)
     first_seen = seen(first)
     if first_seen is None:
-        if abilities.spoken is Spoken.CHAT:
+        if abilities.dialect.takes_messages:
             why = "the server does not say what its chat template adds"
             return Fitting(f"{NOT_EXACT}{whom}, but {why}", words)
         return Fitting(f"{whom}; not checked, for the server does not say what it saw", words)
-    if abilities.spoken is Spoken.CHAT:
+    if abilities.dialect.takes_messages:
         whose = "by its chat template"
     else:
         whose = "as a BOS" if first_seen - (words.count(first) or 0) == 1 else "as by a template"
@@ -215,9 +211,7 @@ def _seen(control: Asker, abilities: Abilities, text: str) -> int | None:
     """By a request for one token, not streamed, that the server is not asked to cut."""
     able = replace(abilities, truncates=False)
     ask = Ask(prompt=text, messages=(), prompt_tokens=None, output_tokens=1)
-    options = AskOptions(host="", stream=False, sampling=_GREEDY, headers=())
-    reply = control.post(target(able, stream=False), body_bytes(ask, able, options))
-    reading = read_answer(answer_of(reply), able, False, ask, None)
+    _, reading = asked(control, able, ask, stream=False)
     if reading.outcome is not RequestOutcome.OK:
         raise InputError(
             f"{control.url} refused a prompt of {len(text.split())} words: {reading.reason}"

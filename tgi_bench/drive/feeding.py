@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from tgi_bench.dialects.dialect import Ask, Reading
+from tgi_bench.dialects.answer import Reading
+from tgi_bench.dialects.dialect import Ask
 from tgi_bench.drive import refusal
 from tgi_bench.drive.request_maker import History, RequestMaker
 from tgi_bench.drive.worker_messages import JobFields, Returned

@@ -10,7 +10,7 @@ import gc
 from dataclasses import replace
 from urllib.parse import urlsplit
 
-from tgi_bench.dialects.said import OVERLOAD
+from tgi_bench.dialects.answer import OVERLOAD
 from tgi_bench.drive import worker_messages as w
 from tgi_bench.drive.load_stage import Stage, shares
 from tgi_bench.drive.preparation import LoadTarget, prepare

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from array import array
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from tgi_bench.dialects.answer import read_answer
-from tgi_bench.dialects.dialect import NamesHeard
+from tgi_bench.dialects.answer import Reading
+from tgi_bench.dialects.reading import read_answer
 from tgi_bench.drive import worker_messages as w
 from tgi_bench.drive.feeding import ClosedFeeder, ConversationFeeder, Feeder, TimedFeeder
 from tgi_bench.drive.parts import NO_END, Parts
@@ -47,6 +48,30 @@ _LOOK_S = 0.02
 _RECORD_NS = 1_000_000_000
 _SLACK_NS = 5_000_000_000
 _CUT_S = 2.0
+
+
+class NamesHeard:
+    """Which models and builds the answers of a stage named."""
+
+    def __init__(self) -> None:
+        self._models: Counter[str] = Counter()
+        self._fingerprints: Counter[str] = Counter()
+        self._two_models = 0
+
+    def hear(self, reading: Reading) -> None:
+        """One answer more."""
+        self._models.update(reading.models)
+        self._fingerprints.update(reading.fingerprints)
+        self._two_models += len(reading.models) > 1
+
+    def kept_in(self, conditions: StageConditions) -> StageConditions:
+        """The conditions with these, the most frequent first."""
+        return replace(
+            conditions,
+            answered_by=tuple(self._models.most_common()),
+            two_models=self._two_models,
+            fingerprints=tuple(self._fingerprints.most_common()),
+        )
 
 
 class Stage:
@@ -121,7 +146,7 @@ class Stage:
             ended_ns=ended_ns,
             measured_from_ns=begin_ns,
             measured_until_ns=end_ns,
-            dialect=self._prepared.abilities.spoken.value,
+            dialect=self._prepared.abilities.dialect.name,
             client=client,
             details=self._prepared.details,
             cut_off=cut_off,

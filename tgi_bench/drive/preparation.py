@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
-from tgi_bench.dialects.dialect import Abilities, Ask
+from tgi_bench.dialects import speaking
+from tgi_bench.dialects.dialect import Abilities, Ask, AskOptions, body_bytes
 from tgi_bench.dialects.identity import LoadIdentity
-from tgi_bench.dialects.openai import AskOptions, body_bytes
 from tgi_bench.drive.prepared import Prepared
 from tgi_bench.drive.quick_acknowledgement import require_quick_acknowledgements
 from tgi_bench.load_observation import StageConditions
@@ -43,14 +43,15 @@ def prepare(
     if trial.quickack:
         require_quick_acknowledgements()
     # Only this part of a load asks questions; ssl and http.client take a while to import.
-    from tgi_bench.dialects.abilities import Asking, find_out
+    from tgi_bench.ask import Asking
+    from tgi_bench.dialects.abilities import find_out
     from tgi_bench.drive.exact_prompts import fitting
 
     asking = Asking(
         headers=target.headers, verify=target.verify_tls, timeout_s=trial.request_timeout_ns / 1e9
     )
     model = "" if target.model == ANY_MODEL else target.model
-    found = find_out(target.url, target.engine, trial.spoken, model, asking)
+    found = find_out(target.url, target.engine, speaking(trial.spoken), model, asking)
     abilities, identity = found.abilities, found.identity
     details = [("Server", identity.sentence)]
     corpus = None

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from tgi_bench.dialects.dialect import Ask
-from tgi_bench.dialects.openai import AskOptions, request_bytes
+from tgi_bench.dialects.dialect import Ask, AskOptions, request_bytes
 from tgi_bench.drive.prepared import Prepared
-from tgi_bench.plan.load_trial import Spoken
 from tgi_bench.plan.request_spec import RequestSpec
 
 History = tuple[tuple[str, str], ...]
@@ -19,7 +17,6 @@ class RequestMaker:
     def __init__(self, prepared: Prepared, stage: int) -> None:
         self._prepared = prepared
         self._stage = stage
-        self._chat = prepared.abilities.spoken is Spoken.CHAT
 
     def question(self, spec: RequestSpec) -> History:
         """What a request adds to a conversation: its text as long as it must be, or a file's."""
@@ -34,12 +31,8 @@ class RequestMaker:
         """
         prepared = self._prepared
         whole = len(messages) > 1
-        ask = Ask(
-            prompt="" if self._chat else "\n".join(text for _, text in messages),
-            messages=messages if self._chat else (),
-            prompt_tokens=None if whole else spec.prompt_tokens,
-            output_tokens=spec.output_tokens,
-        )
+        asked_tokens = None if whole else spec.prompt_tokens
+        ask = prepared.abilities.dialect.ask(messages, asked_tokens, spec.output_tokens)
         options = AskOptions(
             host=prepared.host,
             stream=prepared.trial.stream,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from array import array
 from dataclasses import astuple, dataclass
 
-from tgi_bench.dialects.bytes_of_answer import Answer
+from tgi_bench.dialects.answer import Answer
 from tgi_bench.drive.channel import Message
 from tgi_bench.load_observation import RequestOutcome
 

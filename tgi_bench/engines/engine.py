@@ -151,15 +151,6 @@ class Engine(StrEnum):
     LLAMACPP = "llamacpp"
 
 
-class Dialect(StrEnum):
-    """In which words a server is asked for a token."""
-
-    TGI = "tgi"
-    """POST /generate."""
-    OPENAI = "openai"
-    """POST /v1/completions."""
-
-
 @dataclass(frozen=True, slots=True)
 class EngineSpec:
     """One engine.
@@ -193,7 +184,6 @@ class EngineSpec:
     quantize_argument: str | None
     container_port: int
     health_path: str
-    dialect: Dialect
     has_shards: bool
     api_key_variable: str
     argument_variables: str
@@ -217,7 +207,6 @@ _ENGINES = {
             quantize_argument="quantize",
             container_port=80,
             health_path="/health",
-            dialect=Dialect.TGI,
             has_shards=True,
             api_key_variable="API_KEY",
             argument_variables="",
@@ -238,7 +227,6 @@ _ENGINES = {
             quantize_argument="quantization",
             container_port=8000,
             health_path="/health",
-            dialect=Dialect.OPENAI,
             has_shards=False,
             api_key_variable="VLLM_API_KEY",
             argument_variables="",
@@ -258,7 +246,6 @@ _ENGINES = {
             quantize_argument="quantization",
             container_port=30000,
             health_path="/health",
-            dialect=Dialect.OPENAI,
             has_shards=False,
             api_key_variable="SGLANG_API_KEY",
             argument_variables="",
@@ -278,7 +265,6 @@ _ENGINES = {
             quantize_argument=None,
             container_port=8080,
             health_path="/health",
-            dialect=Dialect.OPENAI,
             has_shards=False,
             api_key_variable="LLAMA_API_KEY",
             argument_variables="LLAMA_ARG_",

@@ -14,10 +14,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from tgi_bench.ask import Contact, contact
+from tgi_bench.dialects.identity import LIVELINESS, asked_by, is_litellm
 from tgi_bench.errors import NAME_THE_KEY, InputError, LaunchError
 from tgi_bench.launch.endpoint import Death, Endpoint, LaunchOptions, Progress, RunningServer
 from tgi_bench.launch.facts import ServerSaid, clean_identity
-from tgi_bench.launch.identity import LIVELINESS, is_litellm
 from tgi_bench.launch.metrics import CAPACITY_METRIC, capacity_of
 from tgi_bench.launch.secrets import Redactor, headers_of
 from tgi_bench.observation import ServerFacts
@@ -185,7 +185,7 @@ def _healthy(reached: Contact, timeout_s: float, progress: Progress) -> str:
     """The path that answered 200, waited for. Raises LaunchError."""
     began = time.monotonic()
     absent, waits = 0, False
-    if is_litellm(reached):
+    if is_litellm(asked_by(reached)):
         return LIVELINESS
     while True:
         statuses: list[int | None] = []

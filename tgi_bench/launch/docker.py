@@ -30,10 +30,9 @@ from tgi_bench.launch.docker_sockets import reach_sockets, shard_stem, why_no_so
 from tgi_bench.launch.endpoint import Death, Endpoint, LaunchOptions, RunningServer
 from tgi_bench.launch.facts import Started, facts_of
 from tgi_bench.launch.log import LogFile
-from tgi_bench.launch.probe import ServerProbe
 from tgi_bench.launch.process import number_start
 from tgi_bench.launch.program import free_ports
-from tgi_bench.launch.readiness import wait_until_ready
+from tgi_bench.launch.readiness import ServerProbe, wait_until_ready
 from tgi_bench.launch.secrets import Redactor, handed_on, require_set
 from tgi_bench.plan.plan import Deployment
 

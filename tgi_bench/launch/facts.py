@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tgi_bench.ask import Contact
-from tgi_bench.engines.engine import Dialect, Engine, engine_spec
-from tgi_bench.launch.identity import Info, identity_of, info_of, models_of
+from tgi_bench.dialects.identity import Info, Models, asked_by, identity_of, info_of
+from tgi_bench.engines.engine import Engine
 from tgi_bench.launch.log import arguments_in_effect, capacity_tokens, is_padded, model_loaded
 from tgi_bench.launch.metrics import CAPACITY_METRIC, capacity_of
 from tgi_bench.launch.secrets import Redactor
@@ -41,8 +41,9 @@ class ServerSaid:
     @classmethod
     def by(cls, contact: Contact) -> ServerSaid:
         """Asks it."""
-        info, models = info_of(contact), models_of(contact)
-        return cls(info, identity_of(contact, info, models), models.names)
+        get = asked_by(contact)
+        info, models = info_of(get), Models.of(get("/v1/models"))
+        return cls(info, identity_of(get, info, models), models.names)
 
     @property
     def details(self) -> tuple[tuple[str, str], ...]:
@@ -58,7 +59,7 @@ class ServerSaid:
 def facts_of(start: Started, redactor: Redactor) -> ServerFacts:
     """Asks the server, and reads its log. Values of secrets are left out of every text."""
     said = ServerSaid.by(start.contact)
-    is_tgi = engine_spec(start.engine).dialect is Dialect.TGI
+    is_tgi = start.engine is Engine.TGI
     capacity, source = _capacity(start) if is_tgi else (None, "")
     arguments = arguments_in_effect(start.lines) if is_tgi else None
     model = model_loaded(start.lines)

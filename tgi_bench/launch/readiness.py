@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import re
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from http.client import OK
 from typing import Protocol
 
-import httpx
-
+from tgi_bench.ask import Asker, Asking, NoAnswerError, contact
+from tgi_bench.dialects import first_asked
+from tgi_bench.dialects.abilities import asked
+from tgi_bench.dialects.dialect import Abilities
+from tgi_bench.dialects.identity import Models, asked_by
+from tgi_bench.engines.engine import EngineSpec, engine_spec
 from tgi_bench.errors import LaunchError
+from tgi_bench.http_rules import NO_KEY
 from tgi_bench.launch.cause import decisive_cause, fatal_cause
 from tgi_bench.launch.endpoint import Death, Progress
 from tgi_bench.launch.log import LogFile, connected, is_launcher, said
-from tgi_bench.launch.probe import NO_KEY, Failure, FirstToken, ServerProbe
-from tgi_bench.plan.plan import Timeouts
+from tgi_bench.launch.secrets import bearer
+from tgi_bench.load_observation import RequestOutcome, TokenSource
+from tgi_bench.plan.plan import Deployment, Timeouts
 
 
 class StartPhase(StrEnum):
@@ -116,6 +124,93 @@ _HEALTH_TIMEOUT_S = 1.0
 _DEATH_SHOWS_S = 1.0
 """A launcher whose shard ended takes a moment to end; its exit says more than its log."""
 _AGAIN_S = 0.25
+_PROMPT = "Hello"
+
+
+FindUrl = Callable[[Sequence[str]], str | None]
+"""Given the log's new lines, the server's URL where they, or anything else, say it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerProbe:
+    """How a deployment's server is found and asked. headers: sent with every question."""
+
+    spec: EngineSpec
+    model: str
+    find_url: FindUrl
+    headers: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of(cls, deployment: Deployment, find_url: FindUrl, environ: dict[str, str]) -> ServerProbe:
+        """For a deployment whose server was started with that environment."""
+        spec = engine_spec(deployment.engine)
+        return cls(spec, deployment.model, find_url, bearer(environ.get(spec.api_key_variable)))
+
+    def key_missing(self, status: int) -> str:
+        """That it wants an API key, and where that is named."""
+        variable = self.spec.api_key_variable
+        another = "another" if self.headers else "an"
+        return (
+            f"it wants {another} API key (HTTP {status}): name the variable that holds it in "
+            f"server.env: [{variable}]"
+        )
+
+    def health(self, url: str) -> int | None:
+        """The status that its health path answers; None where it does not listen or answer yet."""
+        try:
+            with Asker(url, Asking(self.headers, timeout_s=_HEALTH_TIMEOUT_S)) as asker:
+                return asker.get(self.spec.health_path).status
+        except NoAnswerError:
+            return None
+
+    def first_token(self, url: str, timeout_s: float) -> Failure | None:
+        """Of one request for one token; None where it came."""
+        engine, model = self.spec.engine, self.model
+        dialect = first_asked(engine)
+        if dialect.takes_model:
+            served = Models.of(asked_by(contact(url, self.headers))("/v1/models")).names
+            model = model if model in served or not served else served[0]
+        able = Abilities(dialect, model, engine)
+        ask = dialect.ask((("user", _PROMPT),), None, 1)
+        try:
+            with Asker(url, Asking(self.headers, timeout_s=timeout_s)) as asker:
+                reply, reading = asked(asker, able, ask, stream=False)
+        except NoAnswerError as error:
+            return Failure(str(error), passing=True)
+        if reply.status in NO_KEY:
+            return Failure(self.key_missing(reply.status), passing=False)
+        if reading.outcome is not RequestOutcome.OK:
+            return Failure(reading.reason, reading.outcome is RequestOutcome.OVERLOADED)
+        tokens = reading.output_tokens
+        if tokens != 1 and able.counted_by is TokenSource.SERVER:
+            return Failure(f"{tokens} tokens came instead of one", passing=False)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why no token came. passing: the server may answer otherwise in a moment."""
+
+    reason: str
+    passing: bool
+
+
+class FirstToken:
+    """One request for one token, sent from a thread: meanwhile the server is watched."""
+
+    def __init__(self, probe: ServerProbe, url: str, timeout_s: float) -> None:
+        self._probe, self._url, self._timeout_s = probe, url, timeout_s
+        self.failure: Failure | None = None
+        self._thread = threading.Thread(target=self._run, name="probe", daemon=True)
+        self._thread.start()
+
+    def done(self, wait_s: float) -> bool:
+        """Whether it is over, waited for that long."""
+        self._thread.join(wait_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        self.failure = self._probe.first_token(self._url, self._timeout_s)
 
 
 class StartingServer(Protocol):
@@ -142,26 +237,25 @@ def wait_until_ready(
     """
     watch = _Watch(server, timeouts, progress)
     url: str | None = None
-    with httpx.Client(timeout=_HEALTH_TIMEOUT_S, trust_env=False) as client:
-        while True:
-            lines = watch.look()
-            url = probe.find_url(lines) or url
-            if url is not None and watch.listens:
-                status = probe.health(client, url)
-                if status == httpx.codes.OK:
-                    break
-                if status in NO_KEY:
-                    watch.give_up(probe.key_missing(status))
-            time.sleep(_POLL_S)
-        watch.enter(StartPhase.PROBE)
-        while (failure := _answer(watch, probe, url)) is not None:
-            if not failure.passing:
-                watch.give_up(f"its first generation failed: {failure.reason}")
-            watch.last_failure = failure.reason
-            time.sleep(_AGAIN_S)
-        watch.look()
-        if watch.broken is not None:  # another program answered at the address
-            watch.give_up(watch.broken)
+    while True:
+        lines = watch.look()
+        url = probe.find_url(lines) or url
+        if url is not None and watch.listens:
+            status = probe.health(url)
+            if status == OK:
+                break
+            if status in NO_KEY:
+                watch.give_up(probe.key_missing(status))
+        time.sleep(_POLL_S)
+    watch.enter(StartPhase.PROBE)
+    while (failure := _answer(watch, probe, url)) is not None:
+        if not failure.passing:
+            watch.give_up(f"its first generation failed: {failure.reason}")
+        watch.last_failure = failure.reason
+        time.sleep(_AGAIN_S)
+    watch.look()
+    if watch.broken is not None:  # another program answered at the address
+        watch.give_up(watch.broken)
     return url
 
 

@@ -34,7 +34,6 @@ from tgi_bench.plan.load_trial import (
     RatePart,
     SharedPrefix,
     Sought,
-    Spoken,
     TraceTimes,
     Turns,
     Uniform,
@@ -151,7 +150,7 @@ def _trial(deployment_id: str, name: str, keys: LoadKeys, arrivals: Arrivals) ->
     return LoadTrial(
         trial_id=f"{deployment_id}/{name}",
         deployment_id=deployment_id,
-        spoken=Spoken(keys.api),
+        spoken=keys.api,
         stream=keys.stream,
         workload=_workload(keys.workload),
         arrivals=arrivals,

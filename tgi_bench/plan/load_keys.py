@@ -7,11 +7,12 @@ equal; `load_expand` makes nanoseconds of them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
+from tgi_bench.dialects import API_NAMES, AUTO
 from tgi_bench.errors import InputError
 from tgi_bench.plan.host_keys import refused
 from tgi_bench.sections.quantities import duration_s, share, span
@@ -25,6 +26,11 @@ from tgi_bench.sections.section import (
     one_or_list,
     refused_value,
 )
+
+if TYPE_CHECKING:
+    ApiName = str
+else:
+    ApiName = Literal[API_NAMES]
 
 MOST_TOKENS = 10_000_000
 MOST_IN_FLIGHT = 100_000
@@ -263,7 +269,7 @@ class LoadKeys(Section):
 
     name: Annotated[str, Field(pattern=LOAD_NAME_PATTERN)] | None = None
     """Tells several loads apart; part of the trials' ids."""
-    api: Literal["auto", "tgi", "completions", "chat"] = "auto"
+    api: ApiName = AUTO
     """Which API is asked; `auto` is found by asking the server."""
     stream: bool = True
     """Answers are streamed, a token at a time."""

@@ -11,18 +11,6 @@ from enum import StrEnum
 from tgi_bench.dialects.sampling import Sampling
 
 
-class Spoken(StrEnum):
-    """Which API is asked; AUTO: found by asking the server."""
-
-    AUTO = "auto"
-    TGI = "tgi"
-    """/generate_stream, or /generate where the answer is not streamed."""
-    COMPLETIONS = "completions"
-    """/v1/completions."""
-    CHAT = "chat"
-    """/v1/chat/completions."""
-
-
 @dataclass(frozen=True, slots=True)
 class Fixed:
     """Always the same number."""
@@ -251,6 +239,7 @@ class LoadTrial:
 
     trial_id: "<deployment_id>/load-c64", "/load-r4", "/load-poisson-r4", "/load-ramp",
         "/load-trace", "/load-find-max_rate".
+    spoken: which API is asked, as `load.api` has it.
     arrivals: with a search, the first value tried. sampling: as of batches.
     request_timeout_ns: from sent to the last byte. max_in_flight: None: as many as the machine
         allows. workers: None: as many as the load needs. tokenizer: path of a `tokenizers` file;
@@ -259,7 +248,7 @@ class LoadTrial:
 
     trial_id: str
     deployment_id: str
-    spoken: Spoken
+    spoken: str
     stream: bool
     workload: Workload
     arrivals: Arrivals

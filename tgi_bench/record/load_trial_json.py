@@ -9,6 +9,7 @@ import json
 from dataclasses import asdict
 from typing import Any
 
+from tgi_bench.dialects import API_NAMES
 from tgi_bench.dialects.sampling import Sampling
 from tgi_bench.plan.load_trial import (
     Arrivals,
@@ -28,7 +29,6 @@ from tgi_bench.plan.load_trial import (
     SharedPrefix,
     Slo,
     Sought,
-    Spoken,
     TraceTimes,
     Turns,
     Uniform,
@@ -58,10 +58,11 @@ def decode(text: str) -> LoadTrial:
 
 
 def _trial(said: dict[str, Any]) -> LoadTrial:
+    if said["spoken"] not in API_NAMES:
+        raise ValueError(f"no HTTP API is called {said['spoken']!r}")
     return LoadTrial(
         **{
             **said,
-            "spoken": Spoken(said["spoken"]),
             "workload": _workload(said["workload"]),
             "arrivals": _arrivals(said["arrivals"]),
             "extent": _extent(said["extent"]),

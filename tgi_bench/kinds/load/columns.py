@@ -221,7 +221,7 @@ def _asked(trial: LoadTrial) -> Json:
         "workload": workload_fields(trial.workload),
         "arrivals": arrivals_fields(trial.arrivals),
     }
-    return {"api": trial.spoken.value, **asked, **whole}
+    return {"api": trial.spoken, **asked, **whole}
 
 
 def _search(found: SearchAnswer | None) -> Json:

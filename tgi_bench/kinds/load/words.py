@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from tgi_bench.analysis.samples import LoadDistribution
+from tgi_bench.dialects import AUTO, speaking
 from tgi_bench.dialects.sampling import Sampling
 from tgi_bench.kinds.load.figures import StageSummary
 from tgi_bench.load_observation import LoadStage
@@ -20,7 +21,6 @@ from tgi_bench.plan.load_trial import (
     RatePart,
     Slo,
     Sought,
-    Spoken,
     TraceTimes,
 )
 from tgi_bench.report import units
@@ -32,14 +32,6 @@ METRIC_NAMES = dict(
         strict=True,
     )
 )
-_PATHS = {
-    (Spoken.TGI, True): "/generate_stream",
-    (Spoken.TGI, False): "/generate",
-    (Spoken.COMPLETIONS, True): "/v1/completions",
-    (Spoken.COMPLETIONS, False): "/v1/completions",
-    (Spoken.CHAT, True): "/v1/chat/completions",
-    (Spoken.CHAT, False): "/v1/chat/completions",
-}
 _PROCESSES = {Process.CONSTANT: "constant", Process.POISSON: "Poisson", Process.GAMMA: "gamma"}
 
 
@@ -224,13 +216,11 @@ def _part(part: RatePart) -> str:
 def api(trial: LoadTrial, dialects: tuple[str, ...]) -> str:
     """Which path was asked, and whether the experiment or the server said it."""
     kind = "streamed" if trial.stream else "not streamed"
-    spoken = [Spoken(d) for d in dialects] or (
-        [] if trial.spoken is Spoken.AUTO else [trial.spoken]
-    )
-    if not spoken:
+    names = dialects or (() if trial.spoken == AUTO else (trial.spoken,))
+    if not names:
         return f"to be found by asking the server, {kind}"
-    paths = ", ".join(dict.fromkeys(_PATHS[s, trial.stream] for s in spoken))
-    return f"{paths}, {kind}" + (", found by asking" if trial.spoken is Spoken.AUTO else "")
+    paths = ", ".join(speaking(name)[0].path(trial.stream) for name in dict.fromkeys(names))
+    return f"{paths}, {kind}" + (", found by asking" if trial.spoken == AUTO else "")
 
 
 def extent(trial: LoadTrial) -> str:

@@ -12,7 +12,9 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -86,6 +88,49 @@ FIGURES = (
         12e6,
     ),
 )
+_DIALECT = '''
+"""POST /say: a line of JSON for each word, and a last one that says how many."""
+import orjson
+from tgi_bench.dialects.dialect import Dialect
+from tgi_bench.dialects.answer import Said
+from tgi_bench.load_observation import TokenSource
+
+
+class Words(Dialect):
+    name = "words"
+    takes_model = False
+    counted_by = TokenSource.SERVER
+    end_mark = "the number of words"
+
+    def path(self, stream):
+        return "/say"
+
+    def body(self, ask, able, options):
+        return {"after": ask.text, "words": ask.output_tokens, "stream": options.stream}
+
+    def read_stream(self, answer, able, count):
+        said = Said(counted_by=TokenSource.SERVER)
+        at, came = answer.pieces[-1][0], b"".join(piece for _, piece in answer.pieces)
+        for line in came.split(b"data: ")[1:]:
+            event = orjson.loads(line)
+            if "word" in event:
+                said.arrivals.append(at)
+                said.reads.append(1)
+                said.counts.append(1)
+                said.text += event["word"]
+            said.ended = said.ended or "words" in event
+        said.events = len(said.counts) + 1
+        return said
+
+    def read_whole(self, answer, said_json, said):
+        said.ended = True
+        said.text = said_json["text"]
+        said.all_at_once(said_json["words"], answer.ended_ns)
+        return said.text
+
+
+DIALECT = Words()
+'''
 _SHOW = """
 import importlib, io, json, sys
 from rich.console import Console
@@ -179,3 +224,96 @@ def _pairs(document: object) -> list[tuple[str, object]]:
         for value in document:
             found += _pairs(value)
     return found
+
+
+class _Speaker(BaseHTTPRequestHandler):
+    """A server that speaks nothing but the stranger's dialect."""
+
+    def do_GET(self) -> None:
+        self.send_response(200 if self.path == "/health" else 404)
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        if self.path != "/say":
+            self.send_error(404)
+            return
+        said: list[dict[str, object]] = [{"word": "so "} for _ in range(asked["words"])]
+        said.append({"words": asked["words"]})
+        kind = "text/event-stream" if asked["stream"] else "application/json"
+        body = "".join(f"data: {json.dumps(one)}\n\n" for one in said)
+        if not asked["stream"]:
+            body = json.dumps({"text": "so " * asked["words"], "words": asked["words"]})
+        self.send_response(200)
+        self.send_header("content-type", kind)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    def log_message(self, *_: object) -> None:
+        """Nothing is printed."""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A package that has a dialect more."""
+    home = tmp_path_factory.mktemp("dialect")
+    ignore = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "tgi_bench", home / "tgi_bench", ignore=ignore)
+    room = home / "tgi_bench" / "dialects"
+    (room / "words.py").write_text(_DIALECT, encoding="utf-8")
+    face = (room / "__init__.py").read_text(encoding="utf-8")
+    named = face.replace('"chat")', '"chat", "words")')
+    assert named != face
+    (room / "__init__.py").write_text(named, encoding="utf-8")
+    return home
+
+
+class TestADialect:
+    """One file and its name in the tuple: it is a key's value, asked for, loaded and reported."""
+
+    def ran(self, home: Path, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "tgi_bench.cli.main", *words],
+            env={**os.environ, "PYTHONPATH": str(home)},
+            cwd=home,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def test_it_is_a_value_of_the_key(self, home: Path) -> None:
+        made = self.ran(home, "schema")
+        assert made.returncode == 0, made.stderr
+        assert ["auto", "tgi", "completions", "chat", "words"] in _enums(json.loads(made.stdout))
+        assert "completions, chat or words" in self.ran(home, "load", "--help").stdout
+
+    @pytest.mark.parametrize("beside", [("--api", "words"), (), ("--no-stream",)], ids=str)
+    def test_a_load_goes_by_it(self, home: Path, beside: tuple[str, ...]) -> None:
+        asked = ("--requests", "4", "--warmup", "0", "-c", "2", "--output-tokens", "6")
+        results = home / f"results{len(beside)}"
+        with HTTPServer(("127.0.0.1", 0), _Speaker) as server:
+            thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+            thread.start()
+            url = f"http://127.0.0.1:{server.server_port}"
+            made = self.ran(home, "load", url, *asked, *beside, "--results", str(results))
+            server.shutdown()
+            thread.join()
+        assert made.returncode in (0, 3), made.stdout + made.stderr
+        (run,) = (results / "load").iterdir()
+        told = self.ran(home, "report", str(run), "--format", "json")
+        pairs = _pairs(json.loads(told.stdout))
+        assert ("dialect", "words") in pairs
+        assert ("output_tokens", 24) in pairs
+        assert any("/say, " in page.read_text(encoding="utf-8") for page in run.glob("*.md"))
+
+
+def _enums(schema: object) -> list[object]:
+    """Every list of allowed values in it."""
+    if isinstance(schema, list):
+        return [found for one in schema for found in _enums(one)]
+    if not isinstance(schema, dict):
+        return []
+    inner = [found for one in schema.values() for found in _enums(one)]
+    return [schema["enum"], *inner] if "enum" in schema else inner

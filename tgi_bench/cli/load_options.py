@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tgi_bench.dialects import API_NAMES, AUTO
 from tgi_bench.errors import ExperimentError, Problem
 from tgi_bench.words import shown, suggestion
 
@@ -176,8 +177,9 @@ class _Option:
 
 URL = "URL"
 _LENGTH = "A number, or uniform:100,1000, normal:500,100, lognormal:300,0.8 or values:128,512."
+_APIS = API_NAMES[1:]
 OPTIONS = (
-    _Option("--api", "API", "auto (the default), tgi, completions or chat."),
+    _Option("--api", "API", f"{AUTO} (the default), {', '.join(_APIS[:-1])} or {_APIS[-1]}."),
     _Option("--model", None, "The name to send; by default what the server says.", "model"),
     _Option(
         "--engine",

@@ -1,30 +1,34 @@
-"""HTTP APIs that a load is sent in, one file each; what stands in DIALECTS is all there is.
+"""HTTP APIs that a load is sent in, one file each; what stands in NAMES is all there is.
 
-Sources that a new one needs: its Dialect of `dialect`, the answers of `answer`.
+A file is imported when its API is first asked for: a plan needs the names alone.
 """
 
 from __future__ import annotations
 
-from tgi_bench.dialects.dialect import Dialect
-from tgi_bench.dialects.openai import CHAT, COMPLETIONS
-from tgi_bench.dialects.tgi import TGI
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-DIALECTS: tuple[Dialect, ...] = (TGI, COMPLETIONS, CHAT)
-"""In the order in which a server is asked where none is named."""
+if TYPE_CHECKING:
+    from tgi_bench.dialects.dialect import Dialect
+
+NAMES = ("tgi", "completions", "chat")
+"""Each a file of this package with a DIALECT, and a value of `load.api`; in the order in which a
+server is asked where none is named."""
 AUTO = "auto"
 """Found by asking the server."""
-API_NAMES = (AUTO, *(dialect.name for dialect in DIALECTS))
+API_NAMES = (AUTO, *NAMES)
 """Values of `load.api`."""
 
 
 def speaking(api: str) -> tuple[Dialect, ...]:
     """The one of that name, or all for AUTO. Raises ValueError for another name."""
-    found = tuple(dialect for dialect in DIALECTS if api in (AUTO, dialect.name))
-    if not found:
+    if api not in API_NAMES:
         raise ValueError(f"no HTTP API is called {api!r}")
-    return found
+    return tuple(
+        import_module(f"{__name__}.{name}").DIALECT for name in NAMES if api in (AUTO, name)
+    )
 
 
 def first_asked(engine: str) -> Dialect:
     """In which a server of that engine is asked for its first token."""
-    return next(d for d in DIALECTS if not d.engines or engine in d.engines)
+    return next(d for d in speaking(AUTO) if not d.engines or engine in d.engines)

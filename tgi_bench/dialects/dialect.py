@@ -1,22 +1,24 @@
 """An HTTP API that a load is sent in: what is asked in it, and what each has to say of itself.
 
-A new one is a file beside this one, and its value in the tuple DIALECTS of the package.
+A new one is a file beside this one with a DIALECT, and its name in the tuple NAMES of the package.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import orjson
 
 from tgi_bench.dialects.answer import Answer, Reading, Said
-from tgi_bench.dialects.identity import LoadIdentity
 from tgi_bench.dialects.sampling import Sampling
 from tgi_bench.errors import InputError
 from tgi_bench.http_rules import USER_AGENT, Headers, checked_host, checked_path, header_lines
 from tgi_bench.load_observation import TokenSource
+
+if TYPE_CHECKING:
+    from tgi_bench.dialects.identity import LoadIdentity
 
 JsonValue = str | int | float | bool | dict[str, "JsonValue"] | list[dict[str, str]]
 Body = dict[str, JsonValue]

@@ -1,5 +1,5 @@
-"""OpenAI's APIs, /v1/completions and /v1/chat/completions, as TGI, vLLM, SGLang, llama.cpp,
-transformers serve and LiteLLM speak them; what is each engine's own is in `engine_ways`.
+"""What OpenAI's APIs have in common, as TGI, vLLM, SGLang, llama.cpp, transformers serve and
+LiteLLM speak them; what is each engine's own is in `engine_ways`.
 
 Sources: router/src/lib.rs of huggingface/text-generation-inference; the OpenAI-compatible servers
 of vllm-project/vllm and sgl-project/sglang; tools/server/README.md of ggml-org/llama.cpp.
@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from tgi_bench.dialects.answer import Answer, Reading, Said
 from tgi_bench.dialects.dialect import (
@@ -23,17 +24,20 @@ from tgi_bench.dialects.dialect import (
     sampling_given,
 )
 from tgi_bench.dialects.engine_ways import ways_of
-from tgi_bench.dialects.identity import LoadIdentity
 from tgi_bench.dialects.openai_answers import read_stream, read_whole
 from tgi_bench.dialects.sampling import Sampling
 from tgi_bench.errors import InputError
 from tgi_bench.load_observation import TokenSource
 
+if TYPE_CHECKING:
+    from tgi_bench.dialects.identity import LoadIdentity
+
+
 _SO_FAR = "continuous_usage_stats"
 
 
 class OpenAi(Dialect):
-    """What both have in common."""
+    """One of them, but for its path and its body's own keys, which stand `around` the others."""
 
     end_mark = "a finish_reason"
 
@@ -76,7 +80,7 @@ class OpenAi(Dialect):
             counts_each=able.counts_each if reading.counted_each else None,
         )
 
-    def _around(self, said: Body, ask: Ask, able: Abilities, options: AskOptions) -> Body:
+    def around(self, said: Body, ask: Ask, able: Abilities, options: AskOptions) -> Body:
         """No model where no name is known: a server of one model needs none, and refuses ""."""
         body: Body = {"model": able.model} if able.model else {}
         body |= said | {"max_tokens": ask.output_tokens, "stream": options.stream}
@@ -94,33 +98,6 @@ class OpenAi(Dialect):
         if able.truncates and ask.prompt_tokens is not None:
             body["truncate_prompt_tokens"] = ask.prompt_tokens
         return body | _sampling(able, options.sampling)
-
-
-class Completions(OpenAi):
-    """POST /v1/completions."""
-
-    name = "completions"
-
-    def path(self, stream: bool) -> str:
-        return "/v1/completions"
-
-    def body(self, ask: Ask, able: Abilities, options: AskOptions) -> Body:
-        return self._around({"prompt": ask.text}, ask, able, options)
-
-
-class Chat(OpenAi):
-    """POST /v1/chat/completions."""
-
-    name = "chat"
-    takes_messages = True
-
-    def path(self, stream: bool) -> str:
-        return "/v1/chat/completions"
-
-    def body(self, ask: Ask, able: Abilities, options: AskOptions) -> Body:
-        said = ask.messages or (("user", ask.prompt),)
-        messages = [{"role": role, "content": content} for role, content in said]
-        return self._around({"messages": messages}, ask, able, options)
 
 
 def _optional_keys(able: Abilities) -> Iterator[str]:
@@ -178,6 +155,3 @@ def _no_place(key: str, able: Abilities) -> InputError:
     return InputError(
         f"sampling.{key} has no place in the {able.dialect.name} API of {whose}: leave it out"
     )
-
-
-COMPLETIONS, CHAT = Completions(), Chat()

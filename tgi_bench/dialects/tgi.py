@@ -5,6 +5,8 @@ Facts: router/src/server.rs, validation.rs and lib.rs of huggingface/text-genera
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import orjson
 
 from tgi_bench.dialects.answer import (
@@ -25,9 +27,11 @@ from tgi_bench.dialects.dialect import (
     sampling_given,
 )
 from tgi_bench.dialects.event_tokens import placed
-from tgi_bench.dialects.identity import LoadIdentity
 from tgi_bench.dialects.sse import events
 from tgi_bench.load_observation import RequestOutcome, TokenSource
+
+if TYPE_CHECKING:
+    from tgi_bench.dialects.identity import LoadIdentity
 
 
 class Tgi(Dialect):
@@ -163,4 +167,4 @@ def _header(answer: Answer, name: bytes) -> int | None:
     return int(value) if value is not None and value.isdigit() and len(value) < 10 else None
 
 
-TGI = Tgi()
+DIALECT = Tgi()

@@ -22,7 +22,6 @@ from tgi_bench.analysis.client_error import (
     percentiles,
 )
 from tgi_bench.dialects.sampling import Sampling
-from tgi_bench.dialects.tgi import TGI
 from tgi_bench.errors import InputError, LaunchError, TgiBenchError
 from tgi_bench.launch.owned_folder import NULL_SERVER, owned_folder
 from tgi_bench.load_observation import ClientFloor, LoadStage, RequestObservation
@@ -232,7 +231,7 @@ def _trial(
     return LoadTrial(
         trial_id=f"{_ID}/{name}",
         deployment_id=_ID,
-        spoken=TGI.name,
+        spoken="tgi",
         stream=True,
         workload=Workload(Fixed(_PROMPT_TOKENS), Fixed(tokens), None, None, None, seed=0),
         arrivals=arrivals,

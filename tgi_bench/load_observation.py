@@ -8,6 +8,9 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
+
+from tgi_bench.observation import Blob, Named, table
 
 
 class RequestOutcome(StrEnum):
@@ -61,6 +64,7 @@ class TokenSource(StrEnum):
     """Nobody: events that carry text were counted, each as one."""
 
 
+@table("requests", key=("stage", "request_index"))
 @dataclass(frozen=True, slots=True)
 class RequestObservation:
     """One request over HTTP. Times are of the client's monotonic clock.
@@ -104,8 +108,8 @@ class RequestObservation:
     intended_ns: int
     sent_ns: int | None
     ended_ns: int
-    event_ns: array[int]
-    event_tokens: array[int]
+    event_ns: Annotated[array[int], Blob("q", ends=("first_event_ns", "last_event_ns"))]
+    event_tokens: Annotated[array[int], Blob("i")]
     events: int
     shared_reads: int
     prompt_tokens_asked: int | None
@@ -318,6 +322,7 @@ class StageConditions:
     in_place_of: str = ""
 
 
+@table("load_stages", key=("stage",))
 @dataclass(frozen=True, slots=True)
 class LoadStage:
     """One load at one concurrency or rate; a search has many, any other trial one.
@@ -333,7 +338,7 @@ class LoadStage:
     cut_off: why it ended before it was to; "" where it did not.
     """
 
-    index: int
+    index: Annotated[int, Named("stage")]
     concurrency: int | None
     rate_per_s: float | None
     repeat: int
@@ -348,6 +353,7 @@ class LoadStage:
     conditions: StageConditions = StageConditions()
 
 
+@table("client_floors", key=("position",), of_run=True)
 @dataclass(frozen=True, slots=True)
 class ClientFloor:
     """The load client's own error, measured against a null server on the same machine.

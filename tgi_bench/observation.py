@@ -6,8 +6,71 @@ monotonic clock of the client; durations that a server reported are its own.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Where run.db keeps the values of a class.
+
+    name: of the table. key: columns that tell the rows of one attempt apart (or of the run, where
+    of_run); one that is no field is the row's place. unique: columns that do so too.
+    """
+
+    name: str
+    key: tuple[str, ...]
+    of_run: bool = False
+    unique: tuple[str, ...] = ()
+
+
+TABLES: dict[type, Kept] = {}
+"""Every class that has a table. `tgi_bench.record.tables` makes the tables of it."""
+
+
+def table(
+    name: str, key: tuple[str, ...], of_run: bool = False, unique: tuple[str, ...] = ()
+) -> Callable[[type[T]], type[T]]:
+    """Values of the dataclass below are kept in run.db, one in each row: see Kept."""
+
+    def declare(kind: type[T]) -> type[T]:
+        TABLES[kind] = Kept(name, key, of_run, unique)
+        return kind
+
+    return declare
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """On a field: the name of its column, where that is not the field's."""
+
+    column: str
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """On an array: its typecode. ends: columns with its first and its last value, for queries."""
+
+    typecode: str
+    ends: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """On a tuple of dataclasses: the table that has a row for each.
+
+    key, unique: as of Kept. of: another such table, and the column that with those above names the
+    row there that each belongs to.
+    """
+
+    name: str
+    key: tuple[str, ...]
+    unique: tuple[str, ...] = ()
+    of: tuple[str, str] | None = None
 
 
 class Outcome(StrEnum):
@@ -60,6 +123,7 @@ class RankTiming:
     requests: int | None = None
 
 
+@table("steps", key=("run_index", "step_index"))
 @dataclass(frozen=True, slots=True)
 class StepObservation:
     """One Prefill or one Decode, sent to all ranks at once.
@@ -87,7 +151,7 @@ class StepObservation:
     ended_ns: int
     prompt_tokens: int | None
     new_tokens: int
-    ranks: tuple[RankTiming, ...]
+    ranks: Annotated[tuple[RankTiming, ...], Child("step_ranks", key=("shard_rank",))]
     outcome: Outcome
     reason: str
     health_ns: int | None = None
@@ -187,6 +251,7 @@ class ServerFacts:
         return ranks[0] if ranks else self.identity.device_type
 
 
+@table("published", key=("position",))
 @dataclass(frozen=True, slots=True)
 class PublishedFigures:
     """One row of somebody's published report, in our units, where no samples are known.
@@ -255,7 +320,13 @@ class PublishedValue:
     printed: str
     reason: str
 
+    def __post_init__(self) -> None:
+        """Raises ValueError: what was corrected was printed as a number."""
+        if self.reason:
+            float(self.printed)
 
+
+@table("published_entries", key=("position",), of_run=True, unique=("entry_id",))
 @dataclass(frozen=True, slots=True)
 class PublishedEntry:
     """One configuration of a published table that is not of TGI's steps.
@@ -278,8 +349,11 @@ class PublishedEntry:
     prompt_tokens: int | None
     new_tokens: int | None
     runs: int | None
-    end: TrialEnd | None
-    values: tuple[PublishedValue, ...]
+    end: Annotated[TrialEnd | None, Named("ended")]
+    values: Annotated[
+        tuple[PublishedValue, ...],
+        Child("published_values", key=("place",), unique=("metric", "kind")),
+    ]
     doubts: tuple[str, ...] = ()
 
     def value(

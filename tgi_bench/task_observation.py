@@ -9,8 +9,9 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
 
-from tgi_bench.observation import Outcome
+from tgi_bench.observation import Blob, Child, Outcome, table
 
 
 class TaskPart(StrEnum):
@@ -36,7 +37,7 @@ class TaskCall:
     prompt_tokens: int
     new_tokens: int
     began_ns: int
-    step_ends_ns: array[int]
+    step_ends_ns: Annotated[array[int], Blob("q", ends=("first_step_ns", "last_step_ns"))]
 
     @property
     def ended_ns(self) -> int:
@@ -44,6 +45,7 @@ class TaskCall:
         return self.step_ends_ns[-1] if self.step_ends_ns else self.began_ns
 
 
+@table("task_runs", key=("probe", "run_index"))
 @dataclass(frozen=True, slots=True)
 class TaskRun:
     """One warm-up or run of a task.
@@ -64,7 +66,7 @@ class TaskRun:
     began_ns: int
     ended_ns: int
     peak_bytes: int | None
-    calls: tuple[TaskCall, ...]
+    calls: Annotated[tuple[TaskCall, ...], Child("task_calls", key=("call_index",))]
     outcome: Outcome
     reason: str
 

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntFlag, StrEnum
+from typing import Annotated
+
+from tgi_bench.observation import Child, Named, table
 
 
 class DeviceKind(StrEnum):
@@ -41,7 +44,7 @@ class Device:
     power_limit_mw: as enforced; default_power_limit_mw: as the device comes.
     """
 
-    index: int
+    index: Annotated[int, Named("device")]
     kind: DeviceKind
     name: str
     memory_bytes: int | None
@@ -76,6 +79,7 @@ Gauges = tuple[tuple[str, float], ...]
 """Name and value of a server's metrics."""
 
 
+@table("telemetry", key=())
 @dataclass(frozen=True, slots=True)
 class Telemetry:
     """Everything that was sampled around one attempt at a trial.
@@ -90,8 +94,11 @@ class Telemetry:
     period_ns: int | None
     cpu_ns: int | None
     wall_ns: int | None
-    devices: tuple[Device, ...]
-    samples: tuple[DeviceSample, ...]
+    devices: Annotated[tuple[Device, ...], Child("telemetry_devices", key=("device",))]
+    samples: Annotated[
+        tuple[DeviceSample, ...],
+        Child("telemetry_samples", key=("at_ns", "device"), of=("telemetry_devices", "device")),
+    ]
     began: Gauges
     ended: Gauges
 

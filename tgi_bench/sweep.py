@@ -116,7 +116,7 @@ class Sweep:
         sampled = self.telemetry.of(choice_of(deployment, os.environ))
         with sampled, launch(deployment, options) as server:
             facts = self._facts(deployment, server)
-            self.store.deployment_started(deployment.deployment_id, facts)
+            self.store.started(deployment.deployment_id, facts)
             self.watcher.ready(deployment, facts)
             asker, url = gauge_asker(_contact(deployment, server)), server.endpoint.url
             with self.telemetry.serving(facts.simulated, asker, lambda: known_roots(url)):
@@ -178,18 +178,18 @@ class Sweep:
 
         prompts = prompts_of(trial, self.start)
         self.watcher.trial_begins(trial)
-        attempt = self.store.begin_trial(trial.trial_id)
+        attempt = self.store.begin(trial.trial_id)
 
         def record(observations: tuple[StepObservation, ...]) -> None:
             clean = tuple(
                 replace(o, reason=self._redacted(trial.deployment_id, o.reason)) if o.reason else o
                 for o in observations
             )
-            self.store.add(trial.trial_id, attempt, clean)
+            self.store.add(attempt, clean)
             self.watcher.run_ended(trial, observations)
 
         since = server.log_length()
-        with self.telemetry.during(self.store, trial.trial_id, attempt):
+        with self.telemetry.during(self.store, attempt):
             end = drive(ranks, trial, prompts, _room(server.endpoint.facts), record)
         going_on = end.outcome in _HARMLESS or usable(
             server, since, lambda: ranks.answer(_HEALTH_TIMEOUT_S)
@@ -198,7 +198,7 @@ class Sweep:
             require_room(self.run_dir)
             end = explained(end, server, since)
         end = self._clean(trial, end)
-        self.store.end_trial(trial.trial_id, attempt, end)
+        self.store.end(attempt, end)
         self.watcher.trial_ended(trial, end)
         return going_on
 
@@ -207,15 +207,15 @@ class Sweep:
 
         texts: that the server was sent by the loads before.
         """
-        attempt = self.store.begin_load(trial.trial_id)
+        attempt = self.store.begin(trial.trial_id)
         deployment = self.plan.deployment(trial.deployment_id)
         redactor = Redactor.of(deployment, os.environ)
-        recording = LoadRecording(self.store, trial.trial_id, attempt, redactor.text)
+        recording = LoadRecording(self.store, attempt, redactor.text)
         since = server.log_length()
         try:
             prepared = prepare(_target(deployment, server), trial, self.start)
             prepared = replace(prepared, texts=texts)
-            with self.telemetry.during(self.store, trial.trial_id, attempt):
+            with self.telemetry.during(self.store, attempt):
                 self._run_stages(prepared, recording, server)
             end = recording.end()
         except NotRecordedError:
@@ -228,7 +228,7 @@ class Sweep:
             require_room(self.run_dir)
             end = end_of_load(death)
         end = TrialEnd(end.outcome, redactor.text(end.reason))
-        self.store.end_load(trial.trial_id, attempt, end)
+        self.store.end(attempt, end)
         self.watcher.trial_ended(trial, end)
         return death is None
 
@@ -276,7 +276,7 @@ class Sweep:
             self.watcher.load_progress(trial, told)
 
         def cut_off(stage: LoadStage) -> None:
-            self.store.add_stage(trial.trial_id, recording.attempt, stage)
+            self.store.add(recording.attempt, [stage])
 
         return Listener(recording.record, progress, _enough(trial), cut_off=cut_off)
 
@@ -286,20 +286,20 @@ class Sweep:
         trial = prepared.trial
         self.watcher.load_begins(trial, ask)
         stage = run_stage(prepared, ask, listener, self.ahead)
-        self.store.add_stage(trial.trial_id, recording.attempt, stage)
+        self.store.add(recording.attempt, [stage])
         return stage
 
     def _give_up(self, deployment: Deployment, error: LaunchError) -> None:
         require_room(self.run_dir)
         cause = self._redacted(deployment.deployment_id, str(error))
         tail = tuple(self._redacted(deployment.deployment_id, line) for line in error.log_tail)
-        self.store.deployment_failed(deployment.deployment_id, cause)
+        self.store.failed(deployment.deployment_id, cause)
         self.watcher.launch_failed(deployment, LaunchError(cause, tail))
         for trial in self._pending(deployment):
             self._end(trial, TrialEnd(Outcome.LAUNCH_FAILED, cause))
         for load in self._pending_loads(deployment):
             end = TrialEnd(Outcome.LAUNCH_FAILED, cause)
-            self.store.end_load_unstarted(load.trial_id, end)
+            self.store.end_unstarted(load.trial_id, end)
             self.watcher.trial_ended(load, end)
 
     def _redacted(self, deployment_id: str, text: str) -> str:

@@ -76,7 +76,7 @@ class DirectSweep:
     def _give_end(self, trial: TaskTrial, hosts: _Hosts) -> None:
         skip = _skip(self.plan, trial, self.store.ends())
         if skip is not None:
-            self.store.tasks.end_unstarted(trial.trial_id, skip)
+            self.store.end_unstarted(trial.trial_id, skip)
             self.watcher.task_ended(trial, skip)
             return
         try:
@@ -86,13 +86,13 @@ class DirectSweep:
         except StepError as error:
             end = TrialEnd(error.outcome, str(error))
         else:
-            attempt = self.store.tasks.begin(trial.trial_id)
-            with self.telemetry.during(self.store, trial.trial_id, attempt):
+            attempt = self.store.begin(trial.trial_id)
+            with self.telemetry.during(self.store, attempt):
                 end = _Attempt(self, trial, attempt, hosts).end()
-            self.store.tasks.end(trial.trial_id, attempt, end)
+            self.store.end(attempt, end)
             self.watcher.task_ended(trial, end)
             return
-        self.store.tasks.end_unstarted(trial.trial_id, end)
+        self.store.end_unstarted(trial.trial_id, end)
         self.watcher.task_ended(trial, end)
 
 
@@ -121,11 +121,11 @@ class _Hosts:
             facts = self._host.load()
         except StepError as error:
             self.end()
-            sweep.store.tasks.load_failed(model.model_id, str(error))
+            sweep.store.failed(model.model_id, str(error))
             known = error.outcome.memory_ran_out or error.outcome is Outcome.TIMEOUT
             self._failure = error if known else LaunchError(str(error))
             raise self._failure from error
-        sweep.store.tasks.loaded(model.model_id, facts)
+        sweep.store.started(model.model_id, facts)
         sweep.telemetry.ready()
         sweep.watcher.loaded(model, facts)
         return self._host
@@ -208,7 +208,7 @@ class _Attempt:
         return TrialEnd(Outcome.OK, "")
 
     def _record(self, run: TaskRun) -> None:
-        self.sweep.store.tasks.add(self.trial.trial_id, self.attempt, [run])
+        self.sweep.store.add(self.attempt, [run])
         self.sweep.watcher.task_run(self.trial, run)
 
 

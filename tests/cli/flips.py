@@ -28,7 +28,6 @@ from unittest.mock import patch
 from tests.analysis import task_samples
 from tests.published.tables import NAMES
 from tests.record import samples
-from tests.record.test_telemetry import SEEN
 from tests.sweep import experiments
 from tgi_bench.cli.experiment_file import ExperimentRequest
 from tgi_bench.cli.main import main as tgi_bench
@@ -121,13 +120,13 @@ def _batches(folder: Path) -> Path:
     folder.mkdir()
     plan = samples.plan()
     with RunStore.create(folder, samples.header()) as store:
-        store.deployment_started(plan.deployments[0].deployment_id, samples.facts())
+        store.started(plan.deployments[0].deployment_id, samples.facts())
         for trial in plan.trials:
-            attempt = store.begin_trial(trial.trial_id)
+            attempt = store.begin(trial.trial_id)
             for index in range(4):
-                store.add(trial.trial_id, attempt, samples.run_of(index, trial.decode_length))
-            store.add_telemetry(trial.trial_id, attempt, SEEN)
-            store.end_trial(trial.trial_id, attempt, OK)
+                store.add(attempt, samples.run_of(index, trial.decode_length))
+            store.add(attempt, [samples.SEEN])
+            store.end(attempt, OK)
         store.finish()
     return folder / "run.db"
 
@@ -135,10 +134,10 @@ def _batches(folder: Path) -> Path:
 def _unfinished(folder: Path, plan: Plan) -> Path:
     folder.mkdir()
     with RunStore.create(folder, samples.header(plan)) as store:
-        store.deployment_started(plan.deployments[0].deployment_id, samples.facts())
-        attempt = store.begin_trial(plan.trials[0].trial_id)
-        store.add(plan.trials[0].trial_id, attempt, samples.run_of(0))
-        store.end_trial(plan.trials[0].trial_id, attempt, OK)
+        store.started(plan.deployments[0].deployment_id, samples.facts())
+        attempt = store.begin(plan.trials[0].trial_id)
+        store.add(attempt, samples.run_of(0))
+        store.end(attempt, OK)
     return folder / "run.db"
 
 
@@ -147,13 +146,13 @@ def _loads(folder: Path) -> Path:
     first, second = samples.load_trial(), samples.load_trial("load-trace", TraceTimes(1.0))
     plan = replace(samples.plan(), trials=(), load_trials=(first, second))
     with RunStore.create(folder, samples.header(plan)) as store:
-        store.deployment_started(plan.deployments[0].deployment_id, samples.facts())
+        store.started(plan.deployments[0].deployment_id, samples.facts())
         for trial in (first, second):
-            attempt = store.begin_load(trial.trial_id)
-            store.add_requests(trial.trial_id, attempt, [samples.request(i) for i in range(31)])
-            store.add_stage(trial.trial_id, attempt, samples.load_stage())
-            store.end_load(trial.trial_id, attempt, OK)
-        store.add_floor(samples.floor())
+            attempt = store.begin(trial.trial_id)
+            store.add(attempt, [samples.request(i) for i in range(31)])
+            store.add(attempt, [samples.load_stage()])
+            store.end(attempt, OK)
+        store.add_to_run([samples.floor()])
         store.finish()
     return folder / "run.db"
 
@@ -165,10 +164,10 @@ def _tasks(folder: Path) -> Path:
     plan = Plan("tasks", "org/model", (), (), (), samples.DIGEST, task_trials=trials)
     with RunStore.create(folder, samples.header(plan)) as store:
         for trial, runs in zip(trials, seen, strict=True):
-            store.tasks.loaded(trial.model.model_id, task_samples.facts())
-            attempt = store.tasks.begin(trial.trial_id)
-            store.tasks.add(trial.trial_id, attempt, runs)
-            store.tasks.end(trial.trial_id, attempt, OK)
+            store.started(trial.model.model_id, task_samples.facts())
+            attempt = store.begin(trial.trial_id)
+            store.add(attempt, runs)
+            store.end(attempt, OK)
         store.finish()
     return folder / "run.db"
 

@@ -14,7 +14,7 @@ import pytest
 from tests.cli.command_line import CommandLine
 from tests.sweep.experiments import write
 from tgi_bench.record.database import FILE_NAME
-from tgi_bench.record.schema import FORMAT_VERSION
+from tgi_bench.record.formats import FORMAT_VERSION
 
 GOOD = """\
 experiment: good

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import TypeVar, cast
 
 import pytest
 
@@ -13,6 +15,8 @@ from tgi_bench.cli.sweep_command import QUICK_FLOOR_STREAMS, _floors
 from tgi_bench.load_observation import ClientFloor, LoadStage
 from tgi_bench.record.store import RunStore
 
+T = TypeVar("T")
+
 
 class _Stages(RunStore):
     """Of each trial the given stages, and what was measured before."""
@@ -22,11 +26,11 @@ class _Stages(RunStore):
     def __init__(self, *of_each: tuple[LoadStage, ...]) -> None:
         self._left = iter(of_each)
 
-    def load_stages(self, trial_id: str) -> tuple[LoadStage, ...]:
-        return next(self._left, ())
+    def seen(self, trial_id: str, kind: type[T]) -> Iterator[T]:
+        return iter(cast("tuple[T, ...]", next(self._left, ())))
 
-    def floors(self) -> tuple[ClientFloor, ...]:
-        return self.measured
+    def of_run(self, kind: type[T]) -> tuple[T, ...]:
+        return cast("tuple[T, ...]", self.measured)
 
 
 def closed(*concurrencies: int) -> tuple[LoadStage, ...]:

@@ -21,7 +21,6 @@ from tests.drive import faulty_server
 from tests.drive.faulty_server import FaultyServer, chunk_of
 from tests.inert_pages import HOSTILE, SNIPPETS, assert_inert, assert_printable, assert_screen
 from tests.record import samples
-from tests.record.test_telemetry import SEEN
 from tgi_bench.cli.console import InertConsole
 from tgi_bench.cli.report_command import ReportOptions, run
 from tgi_bench.cli.run_view import load
@@ -74,38 +73,33 @@ def hostile_run(folder: Path, words: Iterator[str], attached: bool) -> Path:
         place = deployment.deployment_id
         facts = said(replace(samples.facts(), simulated=not attached), words)
         details = (*facts.details, ("served model", next(words)), ("/info", next(words)))
-        store.deployment_started(place, replace(facts, details=details))
+        store.started(place, replace(facts, details=details))
         for trial in plan.trials[:2]:
-            attempt = store.begin_trial(trial.trial_id)
+            attempt = store.begin(trial.trial_id)
             for index in range(4):
                 steps = samples.run_of(index, trial.decode_length)
-                store.add(trial.trial_id, attempt, [replace(s, reason=next(words)) for s in steps])
-            devices = said(SEEN.devices, words)
-            seen = replace(SEEN, devices=devices, absent="", began=((next(words), 1.0),), ended=())
-            store.add_telemetry(trial.trial_id, attempt, seen)
+                store.add(attempt, [replace(s, reason=next(words)) for s in steps])
+            devices, began = said(samples.SEEN.devices, words), ((next(words), 1.0),)
+            seen = replace(samples.SEEN, devices=devices, absent="", began=began, ended=())
+            store.add(attempt, [seen])
             ok = trial is plan.trials[0]
-            store.end_trial(
-                trial.trial_id, attempt, TrialEnd(Outcome.OK, "") if ok else failed(words)
-            )
+            store.end(attempt, TrialEnd(Outcome.OK, "") if ok else failed(words))
         store.end_unstarted(plan.trials[2].trial_id, failed(words))
-        attempt = store.begin_load(first.trial_id)
+        attempt = store.begin(first.trial_id)
         for index in range(60):
             request = replace(samples.request(index), finish_reason=next(words))
             if index % 3 == 2:
                 bad = RequestOutcome.HTTP_ERROR
                 request = replace(request, outcome=bad, reason=next(words), status=500)
-            store.add_requests(first.trial_id, attempt, [request])
+            store.add(attempt, [request])
         stage = samples.load_stage()
         client = replace(stage.client, stamp_reason=next(words))
         told = ((next(words), next(words)), ("prompt lengths", next(words)))
         answered = replace(stage.conditions, answered_by=((next(words), 8), (next(words), 1)))
-        store.add_stage(
-            first.trial_id,
-            attempt,
-            replace(stage, details=told, client=client, conditions=answered),
-        )
-        store.end_load(first.trial_id, attempt, TrialEnd(Outcome.OK, ""))
-        store.end_load_unstarted(second.trial_id, failed(words))
+        stage = replace(stage, details=told, client=client, conditions=answered)
+        store.add(attempt, [stage])
+        store.end(attempt, TrialEnd(Outcome.OK, ""))
+        store.end_unstarted(second.trial_id, failed(words))
     return folder
 
 
@@ -116,11 +110,11 @@ def hostile_tasks(folder: Path, words: Iterator[str], dtype: str = "bfloat16") -
     with RunStore.create(folder, samples.header(plan)) as store:
         first, second = trials
         facts = replace(said(task_samples.facts(), words), dtype=dtype)
-        store.tasks.loaded(first.model.model_id, facts)
-        attempt = store.tasks.begin(first.trial_id)
-        store.tasks.add(first.trial_id, attempt, task_samples.task_runs(2))
-        store.tasks.end(first.trial_id, attempt, TrialEnd(Outcome.OK, ""))
-        store.tasks.end_unstarted(second.trial_id, failed(words))
+        store.started(first.model.model_id, facts)
+        attempt = store.begin(first.trial_id)
+        store.add(attempt, task_samples.task_runs(2))
+        store.end(attempt, TrialEnd(Outcome.OK, ""))
+        store.end_unstarted(second.trial_id, failed(words))
     return folder
 
 

@@ -11,7 +11,7 @@ from tests.cli.command_line import CommandLine, tgi_bench
 from tests.cli.locked_server import locked
 from tests.cli.test_load_url import FEW, SECRET, no_floor, only_run, outcomes, the_end
 from tgi_bench.load_observation import RequestOutcome
-from tgi_bench.observation import Outcome
+from tgi_bench.observation import Outcome, ServerFacts
 from tgi_bench.record.store import RunStore
 
 __all__ = ["no_floor", "tgi_bench"]
@@ -48,7 +48,7 @@ def test_a_key_goes_with_everything(
     assert {path for path, _ in server.asked} >= EVERYWHERE
     assert all(came for _, came in server.asked), server.asked
     with RunStore.open(run_dir, writable=False) as store:
-        facts = store.facts("default")
+        facts = store.facts("default", ServerFacts)
         assert facts is not None
         assert (facts.identity.engine, facts.identity.version) == ("vllm", "0.32.0")
     assert SECRET not in ended.stdout + ended.stderr

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ from tests.drive.faulty_server import UNKNOWN_HOST_URL, FaultyServer, refused_ur
 from tgi_bench.cli import sweep_command
 from tgi_bench.drive import tokenizer_file
 from tgi_bench.errors import NotRecordedError
-from tgi_bench.load_observation import RequestOutcome
+from tgi_bench.load_observation import LoadStage, RequestObservation, RequestOutcome
 from tgi_bench.observation import Outcome
 from tgi_bench.record.store import RunStore
 
@@ -49,7 +49,7 @@ def only_run(results: Path) -> Path:
 def outcomes(run_dir: Path) -> set[RequestOutcome]:
     with RunStore.open(run_dir, writable=False) as store:
         (trial,) = store.header().plan.load_trials
-        return {one.outcome for one in store.requests(trial.trial_id)}
+        return {one.outcome for one in tuple(store.seen(trial.trial_id, RequestObservation))}
 
 
 def the_end(run_dir: Path) -> tuple[Outcome, str]:
@@ -133,7 +133,7 @@ def test_a_load_is_gone_on_with(
 ) -> None:
     """As after Ctrl-C in its second trial."""
     results, few = tmp_path / "results", (*FEW, "-c", "1")
-    begun = RunStore.begin_load
+    begun = RunStore.begin
 
     def interrupted(store: RunStore, trial_id: str) -> int:
         if trial_id.endswith("c1"):
@@ -142,7 +142,7 @@ def test_a_load_is_gone_on_with(
 
     with FaultyServer() as server:
         with monkeypatch.context() as patched:
-            patched.setattr(RunStore, "begin_load", interrupted)
+            patched.setattr(RunStore, "begin", interrupted)
             ended = tgi_bench("load", server.url, *few, "--results", results)
         assert ended.code == 130
         assert "--resume" in ended.stdout
@@ -157,10 +157,15 @@ def test_a_load_is_gone_on_with(
 def test_a_disk_that_fills_up(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was recorded before stays, and the trial is one that can be gone on with."""
 
-    def full(store: RunStore, *_: object) -> None:
-        raise NotRecordedError("the run could not be recorded: database or disk is full")
+    add = RunStore.add
 
-    monkeypatch.setattr(RunStore, "add_stage", full)
+    def full(store: RunStore, attempt: int, seen: Iterable[object]) -> None:
+        (*kept,) = seen
+        if any(isinstance(one, LoadStage) for one in kept):
+            raise NotRecordedError("the run could not be recorded: database or disk is full")
+        add(store, attempt, kept)
+
+    monkeypatch.setattr(RunStore, "add", full)
     with FaultyServer() as server:
         code, said, run_dir = load(server.url)
     assert code == 1
@@ -169,7 +174,7 @@ def test_a_disk_that_fills_up(load: Load, monkeypatch: pytest.MonkeyPatch) -> No
     with RunStore.open(run_dir, writable=False) as store:
         assert store.ends() == {}
         (trial,) = store.header().plan.load_trials
-        assert len(list(store.requests(trial.trial_id))) == 9
+        assert len(list(store.seen(trial.trial_id, RequestObservation))) == 9
     assert (run_dir / "report.md").exists()
 
 

@@ -25,7 +25,7 @@ from tests.conftest import GOLDEN
 from tests.torch_engine.needs_torch import needs_torch
 from tgi_bench.launch.owner import DOMAIN_MARK
 from tgi_bench.record.database import FILE_NAME
-from tgi_bench.record.schema import FORMAT_VERSION
+from tgi_bench.record.formats import FORMAT_VERSION
 
 FILE = GOLDEN / "refusals.yaml"
 TABLE = Table.of(FILE.read_text(encoding="utf-8"))

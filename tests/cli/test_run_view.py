@@ -25,13 +25,13 @@ def _recorded(folder: Path) -> Path:
     first, second = samples.load_trial(), samples.load_trial("load-trace", TraceTimes(1.0))
     plan = dataclasses.replace(samples.plan(), trials=(), load_trials=(first, second))
     with RunStore.create(folder, samples.header(plan)) as store:
-        attempt = store.begin_load(first.trial_id)
-        store.add_requests(first.trial_id, attempt, [samples.request(i) for i in range(31)])
-        store.add_stage(first.trial_id, attempt, samples.load_stage())
-        store.end_load(first.trial_id, attempt, TrialEnd(Outcome.OK, ""))
-        cut = store.begin_load(second.trial_id)
-        store.add_requests(second.trial_id, cut, [samples.request(0)])
-        store.add_floor(samples.floor())
+        attempt = store.begin(first.trial_id)
+        store.add(attempt, [samples.request(i) for i in range(31)])
+        store.add(attempt, [samples.load_stage()])
+        store.end(attempt, TrialEnd(Outcome.OK, ""))
+        cut = store.begin(second.trial_id)
+        store.add(cut, [samples.request(0)])
+        store.add_to_run([samples.floor()])
     return folder
 
 

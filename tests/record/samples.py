@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 
+from tgi_bench.devices.observation import Device, DeviceKind, DeviceSample, Telemetry
 from tgi_bench.load_observation import (
     ClientFacts,
     ClientFloor,
@@ -56,6 +57,24 @@ from tgi_bench.record.store import RunHeader
 
 DIGEST = "0a1b2c" + "f" * 58
 NEUTRAL = Sampling(False, None, None, None, None, None, False)
+
+
+GPU = Device(0, DeviceKind.GPU, "NVIDIA L4", 24 << 30, 72_000, 72_000)
+CPU = Device(1, DeviceKind.CPU, "package-0", None, None, None)
+SEEN = Telemetry(
+    absent="",
+    period_ns=100_000_000,
+    cpu_ns=2_000_000,
+    wall_ns=10**9,
+    devices=(GPU, CPU),
+    samples=(
+        DeviceSample(0, 10**15, 70_125, 5 * 10**12, 1 << 33, 0.5, 1980, 6251, 61, 4, 0),
+        DeviceSample(1, 10**15 + 7, None, 12, None, None, None, None, None, None, None),
+        DeviceSample(0, 10**15 + 10**9, None, None, None, None, None, None, None, None, 2),
+    ),
+    began=(("tgi_batch_current_size", 0.0), ("tgi_queue_size", 0.0)),
+    ended=(("tgi_batch_current_size", 3.0), ("tgi_queue_size", 1.5)),
+)
 
 
 def deployment(

@@ -2,24 +2,42 @@
 
 from __future__ import annotations
 
+import gzip
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.analysis import task_samples
+from tests.conftest import GOLDEN
 from tests.record import samples
+from tests.record.test_store import ENTRY, FIRST, LOAD, TASK, stored
+from tgi_bench.devices.observation import Telemetry
 from tgi_bench.errors import ResultsError, RunFileError
-from tgi_bench.record import database, schema
+from tgi_bench.load_observation import ClientFloor, LoadStage, RequestObservation
+from tgi_bench.observation import PublishedEntry, StepObservation
+from tgi_bench.record import database, formats
 from tgi_bench.record.store import RunStore
+from tgi_bench.task_observation import TaskRun
 
 
 def _run(folder: Path) -> Path:
-    with RunStore.create(folder, samples.header()) as store:
-        attempt = store.begin_trial(samples.trial(1).trial_id)
+    with stored(folder) as store:
+        attempt = store.begin(FIRST)
         for index in range(200):
-            store.add(samples.trial(1).trial_id, attempt, samples.run_of(index))
+            store.add(attempt, samples.run_of(index))
+        store.add(attempt, [samples.SEEN])
+        store.add(store.begin(LOAD), [samples.request(0), samples.load_stage()])
+        store.add(store.begin(TASK), task_samples.task_runs(2))
+        store.add_to_run([samples.floor(), ENTRY])
     return folder / "run.db"
+
+
+def _asked(place: str, value: object) -> str:
+    """Changes one value of every batch's trial."""
+    asked = f"json_set(asked, '{place}', {value})"
+    return f"UPDATE trials SET asked = {asked} WHERE kind = 'batch'"
 
 
 def _set(folder: Path, pragma: str) -> None:
@@ -83,15 +101,26 @@ def test_a_path_that_is_not_there(tmp_path: Path) -> None:
             "UPDATE environment SET value = x'ff'",
             "a value of environment.value is not",
         ),
-        ("UPDATE trials SET batch_size = 1 << 60", "a value of trials.batch_size is not"),
-        ("UPDATE trials SET runs = 0", "a value of trials.runs is not"),
+        (_asked("$.batch_size", 1 << 60), "a value of trials.asked is not"),
+        (_asked("$.runs", 0), "a value of trials.asked is not"),
+        (_asked("$.trial_id", "'x'"), "a value of trials.trial_id is not"),
+        (_asked("$.deployment_id", "'x'"), "a value of trials.host_id is not"),
+        ("UPDATE trials SET asked = 'x'", "a value of trials.asked is not"),
+        ("INSERT INTO starts VALUES (1, 'x', 'no', NULL)", "a value of starts.host_id is not"),
+        ("INSERT INTO starts VALUES (1, 'num_shard-2', NULL, NULL)", "a value of starts.facts is"),
+        ("UPDATE requests SET event_ns = x'010203'", "a value of requests.event_ns is not"),
+        ("UPDATE requests SET event_tokens = x'0102'", "a value of requests.event_ns is not"),
+        ("UPDATE requests SET event_ns = 'text'", "a value of requests.event_ns is not"),
+        ("UPDATE task_calls SET step_ends_ns = x'00'", "a value of task_calls.step_ends_ns is not"),
+        ("DELETE FROM telemetry_devices", "a row of telemetry_samples belongs to none of"),
+        ("DROP TABLE client_floors", "its table client_floors is not that of"),
         ("UPDATE steps SET sent_ns = 'soon'", "a value of steps.sent_ns is not"),
         ("UPDATE deployments SET load_s = 9e999", "a value of deployments.load_s is not"),
         ("UPDATE deployments SET load_s = x'00'", "a value of deployments.load_s is not"),
-        ("DELETE FROM deployment_arguments; DELETE FROM deployments", "belongs to none of"),
+        ("DELETE FROM deployment_arguments; DELETE FROM deployments", "trials.host_id is not"),
+        ("DELETE FROM attempts", "belongs to none of attempts"),
         (
-            "INSERT INTO published VALUES ((SELECT trial_id FROM trials), 0, 'Prefill', "
-            "0, 1, 1, 1, 1, 1, 1, 1, 1)",
+            "INSERT INTO published VALUES (1, 0, 'Prefill', 0, 1, 1, 1, 1, 1, 1, 1, 1)",
             "a value of published.mean_ns is not",
         ),
         ("ALTER TABLE steps RENAME COLUMN reason TO season", "its table steps is not that of"),
@@ -117,7 +146,7 @@ def test_a_value_that_cannot_have_been_written(tmp_path: Path, spoil: str, says:
         ("UPDATE deployments SET launcher = 'docker', host = '[]'", "must be a mapping"),
         ("UPDATE deployment_arguments SET name = 'num_rhard'", "has no argument 'num_rhard'"),
         ("UPDATE deployment_arguments SET value = '[1]'", r"value is \[1\]"),
-        ("UPDATE trials SET prompt_seed = 'x'", "invalid literal"),
+        (_asked("$.prompt_seed", "'x'"), "prompt_seed: Input should be a valid integer"),
     ],
 )
 def test_a_value_of_another_format_is_told_as_damage(tmp_path: Path, spoil: str, says: str) -> None:
@@ -144,16 +173,37 @@ def test_a_file_of_which_sqlite_says_what_is_no_text(tmp_path: Path) -> None:
         assert "\n" not in str(caught.value)
 
 
-def test_a_step_of_no_known_phase(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("spoil", "read"),
+    [
+        ("UPDATE steps SET phase = 'rest'", (FIRST, StepObservation)),
+        ("UPDATE requests SET outcome = 'fine'", (LOAD, RequestObservation)),
+        ("UPDATE load_stages SET details = '[[1]]'", (LOAD, LoadStage)),
+        ("UPDATE load_stages SET client = ''", (LOAD, LoadStage)),
+        ("UPDATE task_calls SET part = 'x'", (TASK, TaskRun)),
+        ("UPDATE telemetry SET began = '1'", (FIRST, Telemetry)),
+        ("UPDATE telemetry_devices SET kind = 'x'", (FIRST, Telemetry)),
+        ("UPDATE client_floors SET ttft_error_ns = '[1]'", ("", ClientFloor)),
+        ("UPDATE published_values SET metric = 'luck'", ("", PublishedEntry)),
+        ("UPDATE published_values SET reason = 'why', printed = 'x'", ("", PublishedEntry)),
+        ('UPDATE published_entries SET ended = \'{"outcome": "luck"}\'', ("", PublishedEntry)),
+        ("UPDATE published_entries SET doubts = '['", ("", PublishedEntry)),
+    ],
+)
+def test_what_was_seen_and_is_not_as_written_is_told_as_damage(
+    tmp_path: Path, spoil: str, read: tuple[str, type]
+) -> None:
     connection = sqlite3.connect(_run(tmp_path))
-    connection.execute("UPDATE steps SET phase = 'rest'")
+    connection.execute(spoil)
     connection.commit()
     connection.close()
+    trial_id, kind = read
     with (
         RunStore.open(tmp_path, writable=False) as store,
-        pytest.raises(RunFileError, match="is damaged"),
+        pytest.raises(RunFileError, match=r"run.db: is damaged: .") as caught,
     ):
-        store.observations(samples.trial(1).trial_id)
+        tuple(store.seen(trial_id, kind) if trial_id else store.of_run(kind))
+    assert "\n" not in str(caught.value)
 
 
 def test_a_run_file_without_its_run(tmp_path: Path) -> None:
@@ -191,38 +241,54 @@ def test_what_is_cut_off_while_it_is_created_is_no_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("writable", [False, True])
-def test_an_older_format_is_upgraded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writable: bool
-) -> None:
-    before = _run(tmp_path).read_bytes()
-    next_step = "ALTER TABLE run ADD COLUMN note TEXT;\nUPDATE run SET note = 'new'; -- as asked"
-    monkeypatch.setattr(database, "MIGRATIONS", (*schema.MIGRATIONS, next_step))
-    monkeypatch.setattr(database, "FORMAT_VERSION", schema.FORMAT_VERSION + 1)
-    with RunStore.open(tmp_path, writable) as store:
-        assert store.header() == samples.header()
-        assert len(store.observations(samples.trial(1).trial_id)) == 600
-    if not writable:
-        assert (tmp_path / "run.db").read_bytes() == before
-        assert [entry.name for entry in tmp_path.iterdir()] == ["run.db"]
-        return
-    connection = sqlite3.connect(tmp_path / "run.db")
-    assert connection.execute("PRAGMA user_version").fetchone() == (schema.FORMAT_VERSION + 1,)
-    assert connection.execute("SELECT note FROM run").fetchone() == ("new",)
-    connection.close()
-
-
+@pytest.mark.parametrize("version", range(1, formats.FORMAT_VERSION))
 def test_an_upgrade_that_fails_leaves_the_file_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, version: int, writable: bool
 ) -> None:
-    before = _run(tmp_path).read_bytes()
-    monkeypatch.setattr(database, "MIGRATIONS", (*schema.MIGRATIONS, "DROP TABLE run; NONSENSE;"))
-    monkeypatch.setattr(database, "FORMAT_VERSION", schema.FORMAT_VERSION + 1)
-    with pytest.raises(RunFileError):
-        RunStore.open(tmp_path, writable=False)
+    """What is said to be of an older format and is not."""
+    _set(tmp_path, f"user_version = {version}")
+    before = (tmp_path / "run.db").read_bytes()
+    with pytest.raises(RunFileError, match="is truncated, damaged or unreadable: ") as caught:
+        RunStore.open(tmp_path, writable)
+    assert "\n" not in str(caught.value)
     assert (tmp_path / "run.db").read_bytes() == before
+    assert [entry.name for entry in tmp_path.iterdir()] == ["run.db"]
+
+
+@pytest.mark.parametrize(
+    ("kept", "spoil", "says"),
+    [
+        ("1", "UPDATE trials SET batch_size = 1 << 60", "a value of trials.asked is not"),
+        ("2", "UPDATE requests SET event_ns = x'01'", "a value of requests.event_ns is not"),
+        ("3", "UPDATE published_values SET value = 'x'", "a value of published_values.value is"),
+        ("4", "UPDATE trials SET prompt_seed = 'x'", "malformed JSON"),
+        ("4-direct", "UPDATE task_runs SET began_ns = 'x'", "a value of task_runs.began_ns is not"),
+        ("5", "UPDATE trials SET runs = x'00'", "JSON cannot hold BLOB values"),
+        (
+            "5",
+            "DELETE FROM telemetry",
+            "belongs to none of telemetry",
+        ),
+    ],
+)
+@pytest.mark.parametrize("writable", [False, True])
+def test_a_damaged_file_of_an_older_format(
+    tmp_path: Path, kept: str, spoil: str, says: str, writable: bool
+) -> None:
+    file = tmp_path / "run.db"
+    file.write_bytes(gzip.decompress((GOLDEN / "formats" / kept / "run.db.gz").read_bytes()))
+    connection = sqlite3.connect(file)
+    connection.execute(spoil)
+    connection.commit()
+    connection.close()
+    before = file.read_bytes()
+    with pytest.raises(RunFileError, match=f"damaged.*: .*({says})") as caught:
+        RunStore.open(tmp_path, writable)
+    assert "\n" not in str(caught.value)
+    assert file.read_bytes() == before
 
 
 def test_the_history_of_the_format_names_every_version() -> None:
-    assert schema.__doc__ is not None
-    for version in range(1, schema.FORMAT_VERSION + 1):
-        assert f"\n    {version}  " in schema.__doc__
+    assert formats.__doc__ is not None
+    for version in range(1, formats.FORMAT_VERSION + 1):
+        assert f"\n    {version}  " in formats.__doc__

@@ -16,6 +16,7 @@ import pytest
 
 from tests.record import samples
 from tgi_bench.errors import RunFileError
+from tgi_bench.observation import StepObservation
 from tgi_bench.record import recovery
 from tgi_bench.record.store import RunStore
 
@@ -51,9 +52,9 @@ def cut_off(run_dir: Path, mode: str, moment: str = "before") -> None:
     """A run of 600 steps whose writer was killed in, or after, a transaction on all of them."""
     trial_id = samples.trial(1).trial_id
     with RunStore.create(run_dir, samples.header()) as store:
-        attempt = store.begin_trial(trial_id)
+        attempt = store.begin(trial_id)
         for index in range(STEPS // 3):
-            store.add(trial_id, attempt, samples.run_of(index))
+            store.add(attempt, samples.run_of(index))
     file = str(run_dir / "run.db")
     done = subprocess.run([sys.executable, "-c", CUT_OFF, file, mode, moment], check=False)
     assert done.returncode == -signal.SIGKILL
@@ -62,7 +63,7 @@ def cut_off(run_dir: Path, mode: str, moment: str = "before") -> None:
 def assert_reads(run_dir: Path, rewritten: bool) -> None:
     """rewritten: whether the transaction had ended."""
     with RunStore.open(run_dir, writable=False) as store:
-        steps = store.observations(samples.trial(1).trial_id)
+        steps = tuple(store.seen(samples.trial(1).trial_id, StepObservation))
         assert store.header() == samples.header()
     assert len(steps) == STEPS
     assert {step.ended_ns == 0 for step in steps} == {rewritten}
@@ -122,7 +123,7 @@ def test_a_copy_leaves_nothing_and_has_a_bound(
     try:
         with nobody_may_write(folder), RunStore.open(folder, writable=False) as store:
             assert list(copies.iterdir()) == []
-            assert len(store.observations(samples.trial(1).trial_id)) == STEPS
+            assert len(tuple(store.seen(samples.trial(1).trial_id, StepObservation))) == STEPS
         monkeypatch.setattr(tempfile, "tempdir", str(copies / "missing"))
         with nobody_may_write(folder), pytest.raises(RunFileError, match="with TMPDIR"):
             RunStore.open(folder, writable=False)

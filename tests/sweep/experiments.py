@@ -9,7 +9,7 @@ import yaml
 
 from tgi_bench.analysis.run import Run
 from tgi_bench.cli.run_view import load
-from tgi_bench.observation import Outcome
+from tgi_bench.observation import Outcome, StepObservation
 from tgi_bench.record.store import RunStore
 
 NOISY_CHECKS = ("client and transport", "ranks agree", "runs of a trial agree", "the first run")
@@ -84,7 +84,7 @@ def assert_whole(run_dir: Path) -> None:
         ends, plan = store.ends(), store.header().plan
         assert list(ends) == [trial.trial_id for trial in plan.trials]
         for trial in plan.trials:
-            steps = store.observations(trial.trial_id)
+            steps = tuple(store.seen(trial.trial_id, StepObservation))
             if ends[trial.trial_id].outcome is Outcome.OK:
                 assert [(o.run_index, o.step_index) for o in steps] == [
                     (run, step)

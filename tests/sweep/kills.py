@@ -28,6 +28,8 @@ from tests.sweep.processes import PROGRAM, Tool
 from tests.sweep.real_servers import SERVE
 from tgi_bench.errors import TgiBenchError
 from tgi_bench.launch.log import listening_on
+from tgi_bench.load_observation import LoadStage, RequestObservation
+from tgi_bench.observation import StepObservation
 from tgi_bench.record.recovery import JOURNALS
 from tgi_bench.record.runs import REPORT_NAME
 from tgi_bench.record.store import RunStore
@@ -243,9 +245,9 @@ def _ended(run_dir: Path) -> Ended:
         return {
             trial_id: (
                 end,
-                store.observations(trial_id),
-                store.load_stages(trial_id),
-                tuple(store.requests(trial_id)),
+                tuple(store.seen(trial_id, StepObservation)),
+                tuple(store.seen(trial_id, LoadStage)),
+                tuple(store.seen(trial_id, RequestObservation)),
             )
             for trial_id, end in store.ends().items()
         }

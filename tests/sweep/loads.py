@@ -39,9 +39,9 @@ def ends(run_dir: Path) -> dict[str, TrialEnd]:
 
 def stages(run_dir: Path, trial_id: str) -> tuple[LoadStage, ...]:
     with RunStore.open(run_dir, writable=False) as store:
-        return tuple(store.load_stages(trial_id))
+        return tuple(store.seen(trial_id, LoadStage))
 
 
 def requests(run_dir: Path, trial_id: str) -> list[RequestObservation]:
     with RunStore.open(run_dir, writable=False) as store:
-        return list(store.requests(trial_id))
+        return list(store.seen(trial_id, RequestObservation))

@@ -26,7 +26,7 @@ def finished_trials(run_dir: Path) -> dict[str, tuple[StepObservation, ...]]:
     if not (run_dir / "run.db").exists():
         return {}
     with RunStore.open(run_dir, writable=False) as store:
-        return {trial_id: store.observations(trial_id) for trial_id in store.ends()}
+        return {trial_id: tuple(store.seen(trial_id, StepObservation)) for trial_id in store.ends()}
 
 
 def test_a_server_that_outlived_a_killed_sweep_is_ended_by_the_next(tool: Tool) -> None:

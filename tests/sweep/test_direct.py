@@ -16,6 +16,7 @@ from tgi_bench.kinds.direct.figures import DirectRecord, TaskSummary
 from tgi_bench.observation import Outcome
 from tgi_bench.published.direct import generate_entries, summary_entries
 from tgi_bench.record.store import RunStore
+from tgi_bench.task_observation import TaskRun
 
 pytestmark = needs_torch
 
@@ -131,7 +132,7 @@ def test_a_sweep_that_was_killed_is_gone_on_with(tool: Tool) -> None:
     assert tool.left() == {}
     run_dir = run_dir_of(tool)
     with RunStore.open(run_dir, writable=False) as store:
-        before = {name: store.tasks.runs(name) for name in store.ends()}
+        before = {name: tuple(store.seen(name, TaskRun)) for name in store.ends()}
     assert 2 <= len(before) < 6
     ended = tool.sweep(file, "--resume")
     assert ended.returncode in (0, 3), ended.stdout + ended.stderr
@@ -140,7 +141,7 @@ def test_a_sweep_that_was_killed_is_gone_on_with(tool: Tool) -> None:
         assert store.finished()
         assert len(store.ends()) == 6
         for name, runs in before.items():
-            assert store.tasks.runs(name) == runs
+            assert tuple(store.seen(name, TaskRun)) == runs
 
 
 def test_an_interrupted_sweep_ends_its_processes_and_reports(tool: Tool) -> None:

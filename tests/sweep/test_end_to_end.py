@@ -19,7 +19,7 @@ from tests.sweep.experiments import (
     write,
 )
 from tests.sweep.processes import Tool, read_until, rest_of
-from tgi_bench.observation import Phase, ShardFacts
+from tgi_bench.observation import Phase, ServerFacts, ShardFacts, StepObservation
 from tgi_bench.record.store import RunStore
 
 OOM_SERVER: dict[str, object] = {
@@ -69,8 +69,8 @@ def test_both_ranks_are_observed_and_warm_ups_are_marked(tool: Tool) -> None:
     two: dict[str, object] = {"version": "3.3.7", "variable": {"num_shard": [2]}}
     assert_measured(tool.sweep(write(tool.folder, batches=one, server=two)), only_run(tool.results))
     with RunStore.open(only_run(tool.results), writable=False) as store:
-        steps = store.observations("num_shard-2/s16-d3-b2")
-        facts = store.facts("num_shard-2")
+        steps = tuple(store.seen("num_shard-2/s16-d3-b2", StepObservation))
+        facts = store.facts("num_shard-2", ServerFacts)
     simulated = ShardFacts("generate.v3", ("simulated",) * 2, ("torch.float16",) * 2)
     assert facts is not None
     assert facts.shards == simulated
@@ -103,7 +103,7 @@ def test_out_of_memory_skips_larger_batches_and_a_dead_server_is_started_again(
     }
     with RunStore.open(run_dir, writable=False) as store:
         ends = store.ends()
-        failed = store.observations("num_shard-1/s128-d3-b16")
+        failed = tuple(store.seen("num_shard-1/s128-d3-b16", StepObservation))
     assert "CUDA out of memory. Tried to allocate" in ends["num_shard-1/s128-d3-b16"].reason
     assert "batch size 16" in ends["num_shard-1/s128-d3-b32"].reason
     assert len(failed) == 1

@@ -17,7 +17,7 @@ from tests.drive.faulty_server import FaultyServer
 from tests.sweep.experiments import only_run
 from tests.sweep.loads import ends, requests, stages, write
 from tests.sweep.processes import Tool, kill, read_until, rest_of
-from tgi_bench.load_observation import LoadPart, RequestOutcome
+from tgi_bench.load_observation import ClientFloor, LoadPart, RequestOutcome
 from tgi_bench.observation import Outcome
 from tgi_bench.record.store import RunStore
 
@@ -80,7 +80,7 @@ def test_a_sweep_of_loads_and_batches_writes_all_of_it(tool: Tool) -> None:
         assert {one.output_tokens for one in requests(run_dir, trial_id)} == {4}
     with RunStore.open(run_dir, writable=False) as store:
         assert store.finished()
-        assert len(store.floors()) == 2  # at its streams, and of an open loop
+        assert len(store.of_run(ClientFloor)) == 2  # at its streams, and of an open loop
     pages = {"num_shard-1.md": "# Load over HTTP", "report.md": "# Latency against throughput"}
     for name, heading in pages.items():
         text = (run_dir / name).read_text(encoding="utf-8")

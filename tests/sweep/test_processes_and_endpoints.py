@@ -17,6 +17,7 @@ import pytest
 from tests.launch.test_program import FAKE, _options, _serve
 from tests.sweep.real_servers import ROOT, SERVE, ends, experiment, tgi_bench, the_run
 from tgi_bench.launch.launcher import launch
+from tgi_bench.observation import StepObservation
 from tgi_bench.record.store import RunStore
 
 CRASH = """
@@ -224,7 +225,7 @@ def _wait_for_steps(tmp_path: Path) -> None:
         runs = list((tmp_path / "results" / "real").glob("*/run.db"))
         if runs:
             with RunStore.open(runs[0], writable=False) as store:
-                if store.observations("default/s16-d3-b1"):
+                if tuple(store.seen("default/s16-d3-b1", StepObservation)):
                     return
         time.sleep(0.02)
     raise AssertionError("no step was recorded")

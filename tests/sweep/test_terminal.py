@@ -17,6 +17,7 @@ import pytest
 from tests.sweep.experiments import only_run, write
 from tests.sweep.loads import write as write_loads
 from tests.sweep.processes import LIMIT_S, PROGRAM, Tool
+from tgi_bench.load_observation import LoadStage
 from tgi_bench.record.store import RunStore
 
 LONG: dict[str, object] = {"concurrency": 2, "duration": "60s", "warmup": 0}
@@ -84,7 +85,7 @@ def test_a_signal_for_the_whole_group(tool: Tool, number: signal.Signals) -> Non
     assert "ended early" not in said
     assert tool.left() == {}
     with RunStore.open(run_dir, writable=False) as store:
-        (stage,) = store.load_stages(store.header().plan.load_trials[0].trial_id)
+        (stage,) = tuple(store.seen(store.header().plan.load_trials[0].trial_id, LoadStage))
     assert stage.cut_off == "interrupted"
     assert (run_dir / "report.md").exists()
 

@@ -15,6 +15,7 @@ from tests.torch_engine.tiny import write_config
 from tgi_bench.cli.run_view import load
 from tgi_bench.kinds.load.figures import LoadSummary
 from tgi_bench.load_observation import RequestOutcome
+from tgi_bench.observation import StepObservation
 from tgi_bench.plan.plan import TransformersOptions
 from tgi_bench.record.store import RunStore
 
@@ -76,7 +77,7 @@ def test_a_sweep_of_a_real_model(tool: Tool, model: Path, monkeypatch: pytest.Mo
         assert {r.outcome for r in found} == {RequestOutcome.OK}
         assert {r.output_tokens for r in found} == {4}
     with RunStore.open(run_dir, writable=False) as store:
-        steps = store.observations("num_shard-2/s16-d4-b3")
+        steps = tuple(store.seen("num_shard-2/s16-d4-b3", StepObservation))
     assert all([r.shard_rank for r in step.ranks] == [0, 1] for step in steps)
 
 

@@ -19,12 +19,19 @@ from tgi_bench.kinds.direct.rules import judge_tasks
 from tgi_bench.kinds.direct.summary import summarise_task
 from tgi_bench.kinds.judge import judge
 from tgi_bench.kinds.load.figures import LoadSummary
-from tgi_bench.load_observation import RequestObservation
-from tgi_bench.observation import TrialEnd
+from tgi_bench.load_observation import ClientFloor, LoadStage, RequestObservation
+from tgi_bench.observation import (
+    PublishedEntry,
+    PublishedFigures,
+    ServerFacts,
+    StepObservation,
+    TrialEnd,
+)
 from tgi_bench.plan.plan import BatchTrial
 from tgi_bench.published.verdict import judge_entries
 from tgi_bench.record.store import RunHeader, RunStore
 from tgi_bench.report.source import COMMAND
+from tgi_bench.task_observation import DirectFacts, TaskRun
 
 
 def load(path: Path) -> Run:
@@ -38,7 +45,7 @@ def load(path: Path) -> Run:
         deployments = tuple(
             DeploymentRecord(
                 d,
-                all_on_one_line(store.facts(d.deployment_id)),
+                all_on_one_line(store.facts(d.deployment_id, ServerFacts)),
                 on_one_line(store.failure(d.deployment_id)),
             )
             for d in header.plan.deployments
@@ -49,16 +56,16 @@ def load(path: Path) -> Run:
             _summary(store, origin, trial, ends.get(trial.trial_id)) for trial in header.plan.trials
         )
         loads = _loads(store, header, ends)
-        floors = store.floors()
+        floors = store.of_run(ClientFloor)
         finished = store.finished()
-        entries = all_on_one_line(store.entries())
+        entries = all_on_one_line(store.of_run(PublishedEntry))
         tasks = _tasks(store, header, ends)
         telemetry = telemetry_of(store, trials, loads, tasks)
         models = tuple(
             DirectRecord(
                 m,
-                all_on_one_line(store.tasks.facts(m.model_id)),
-                on_one_line(store.tasks.failure(m.model_id)),
+                all_on_one_line(store.facts(m.model_id, DirectFacts)),
+                on_one_line(store.failure(m.model_id)),
             )
             for m in header.plan.direct_models
         )
@@ -101,7 +108,7 @@ def _tasks(
     store: RunStore, header: RunHeader, ends: Mapping[str, TrialEnd]
 ) -> tuple[TaskSummary, ...]:
     return tuple(
-        summarise_task(trial, store.tasks.runs(trial.trial_id), ends.get(trial.trial_id))
+        summarise_task(trial, tuple(store.seen(trial.trial_id, TaskRun)), ends.get(trial.trial_id))
         for trial in header.plan.task_trials
     )
 
@@ -119,8 +126,10 @@ def _summary(
     store: RunStore, origin: Origin, trial: BatchTrial, end: TrialEnd | None
 ) -> TrialSummary:
     if origin is Origin.IMPORTED:
-        return summarise_published(trial, store.published(trial.trial_id), end, trial.runs)
-    return summarise(trial, store.observations(trial.trial_id), end)
+        return summarise_published(
+            trial, tuple(store.seen(trial.trial_id, PublishedFigures)), end, trial.runs
+        )
+    return summarise(trial, tuple(store.seen(trial.trial_id, StepObservation)), end)
 
 
 def _loads(
@@ -134,8 +143,8 @@ def _loads(
     return tuple(
         summarise_load(
             trial,
-            all_on_one_line(store.load_stages(trial.trial_id)),
-            map(_of_printable_words, store.requests(trial.trial_id)),
+            all_on_one_line(tuple(store.seen(trial.trial_id, LoadStage))),
+            map(_of_printable_words, store.seen(trial.trial_id, RequestObservation)),
             ends.get(trial.trial_id),
         )
         for trial in header.plan.load_trials

@@ -18,6 +18,7 @@ from tgi_bench.kinds.batch.metrics import TrialSummary
 from tgi_bench.kinds.direct.figures import TaskSummary
 from tgi_bench.kinds.load.figures import LoadSummary
 from tgi_bench.launch.launcher import require_startable
+from tgi_bench.load_observation import ClientFloor, LoadStage
 from tgi_bench.observation import Outcome
 from tgi_bench.plan.experiment import AnyExperiment, to_json
 from tgi_bench.plan.load_trial import LoadTrial
@@ -321,7 +322,7 @@ def _measure_floor(console: Console, plan: Plan, store: RunStore) -> bool:
         at = "in an open loop" if streams is None else f"at {counted(streams, 'stream')}"
         console.print(f"measuring the client's own error {at}")
         try:
-            store.add_floor(quick_floor(streams, run_load))
+            store.add_to_run([quick_floor(streams, run_load)])
         except KeyboardInterrupt:
             return False
         except NotRecordedError:
@@ -337,12 +338,13 @@ def _floors(plan: Plan, store: RunStore) -> tuple[int | None, ...]:
 
     Of each closed loop its last stage, which in a search is next to the answer.
     """
-    last = [stages[-1] for t in plan.load_trials if (stages := store.load_stages(t.trial_id))]
+    each = [tuple(store.seen(t.trial_id, LoadStage)) for t in plan.load_trials]
+    last = [stages[-1] for stages in each if stages]
     closed = [stage.concurrency for stage in last if stage.concurrency is not None]
     found: list[int | None] = [min(QUICK_FLOOR_STREAMS, max(closed))] if closed else []
     if len(closed) < len(last):
         found.append(None)
-    measured = {None if f.start_lateness_ns else f.streams for f in store.floors()}
+    measured = {None if f.start_lateness_ns else f.streams for f in store.of_run(ClientFloor)}
     return tuple(streams for streams in found if streams not in measured)
 
 

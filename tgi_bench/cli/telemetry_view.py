@@ -16,6 +16,7 @@ from tgi_bench.kinds.measured_windows import (
     measured_stages,
     measured_tasks,
 )
+from tgi_bench.observation import StepObservation
 from tgi_bench.record.store import RunStore
 
 
@@ -38,7 +39,7 @@ def _of_batches(store: RunStore, summary: TrialSummary) -> Iterator[TelemetrySum
     seen = _seen(store, trial.trial_id)
     if seen is not None:
         # Steps are read a second time, where there is something to lay beside them.
-        steps = store.observations(trial.trial_id) if seen.samples else ()
+        steps = tuple(store.seen(trial.trial_id, StepObservation)) if seen.samples else ()
         yield summarise_telemetry(seen, measured_batches(trial, steps))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -168,10 +168,10 @@ FindRoots = Callable[[], tuple[int, ...]]
 class Recorder(Protocol):
     """Where what was seen is kept: run.db."""
 
-    def add_telemetry(self, trial_id: str, attempt: int, seen: Telemetry) -> None:
+    def add(self, attempt: int, seen: Iterable[object]) -> None:
         """Writes what was sampled around one attempt, once."""
 
-    def add_end_gauges(self, trial_id: str, attempt: int, gauges: Gauges) -> None:
+    def add_end_gauges(self, attempt: int, gauges: Gauges) -> None:
         """Adds to it what the server said just after the attempt, once."""
 
 
@@ -185,7 +185,7 @@ class _Asked:
 
     answer: Callable[[], Gauges]
     at_ns: int
-    ended: tuple[Recorder, str, int] | None
+    ended: tuple[Recorder, int] | None
 
 
 @dataclass(slots=True)
@@ -253,7 +253,7 @@ class TelemetryWatch:
             self._ask = None
 
     @contextmanager
-    def during(self, store: Recorder, trial_id: str, attempt: int) -> Iterator[None]:
+    def during(self, store: Recorder, attempt: int) -> Iterator[None]:
         """Sample what happens inside and record it, where it ends by itself or by an error.
 
         Nothing is recorded of what a user interrupts. The gauges at the end are asked for then,
@@ -268,18 +268,18 @@ class TelemetryWatch:
         try:
             yield
         except Exception:  # not KeyboardInterrupt; it goes on up once what was seen is kept
-            self._record((store, trial_id, attempt), began)
+            self._record((store, attempt), began)
             raise
-        self._record((store, trial_id, attempt), began)
+        self._record((store, attempt), began)
 
-    def _record(self, of: tuple[Recorder, str, int], began: Gauges) -> None:
-        store, trial_id, attempt = of
+    def _record(self, of: tuple[Recorder, int], began: Gauges) -> None:
+        store, attempt = of
         self._ask_now()
         if self._sampling is None:
             seen = without_devices(self._absent, began)
         else:
             seen = self._sampling.end(began)
-        store.add_telemetry(trial_id, attempt, seen)
+        store.add(attempt, [seen])
         # Only now is there something that the answer can be added to.
         if self._asked is not None:
             self._asked = replace(self._asked, ended=of)
@@ -307,8 +307,8 @@ class TelemetryWatch:
         if not gauges:
             self._ask = None
         elif asked.ended is not None:
-            store, trial_id, attempt = asked.ended
-            store.add_end_gauges(trial_id, attempt, gauges)
+            store, attempt = asked.ended
+            store.add_end_gauges(attempt, gauges)
         return gauges
 
     def _start(self, choice: Take | str) -> None:

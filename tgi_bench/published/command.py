@@ -120,9 +120,10 @@ def keep(found: PublishedFile, source: str, results: Path) -> Path:
         created_utc=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
     )
     with RunStore.create(run_dir, header) as store:
-        store.add_entries(found.entries)
+        store.add_to_run(found.entries)
         for trial_id, (end, figures) in found.trials.items():
-            store.add_published(trial_id, figures)
-            store.end_unstarted(trial_id, end)
+            attempt = store.begin(trial_id)
+            store.add(attempt, figures)
+            store.end(attempt, end)
         store.finish()
     return run_dir

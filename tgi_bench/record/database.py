@@ -16,9 +16,10 @@ from tgi_bench.errors import (
     not_written,
 )
 from tgi_bench.inert import on_one_line
+from tgi_bench.record import formats
+from tgi_bench.record.formats import APPLICATION_ID, FORMAT_VERSION
 from tgi_bench.record.recovery import readable, unsettled
-from tgi_bench.record.schema import APPLICATION_ID, FORMAT_VERSION, MIGRATIONS, statements
-from tgi_bench.record.soundness import unsound
+from tgi_bench.record.soundness import unsound, without_owner
 
 FILE_NAME = "run.db"
 _MAGIC = b"SQLite format 3\0"
@@ -41,7 +42,9 @@ def create_database(path: Path, fill: Callable[[sqlite3.Connection], None]) -> N
         connection = _connect(unfinished, "rwc")
         try:
             with transaction(connection):
-                _migrate(connection)
+                for statement in formats.new():
+                    connection.execute(statement)
+                _mark(connection)
                 fill(connection)
         finally:
             connection.close()
@@ -75,10 +78,10 @@ def open_database(path: Path, writable: bool, fresh: bool = False) -> sqlite3.Co
         with _refusing(file):
             version = FORMAT_VERSION if fresh else _check(connection, file)
         if version < FORMAT_VERSION and not writable:
-            return _upgraded_copy(connection, file)
+            return _upgraded_copy(connection, file, version)
         if version < FORMAT_VERSION:
             connection.close()
-            upgrade(file)
+            _upgrade(file, version)
             return open_database(file, writable)
         if writable:
             with _refusing(file):
@@ -105,31 +108,37 @@ def close_database(connection: sqlite3.Connection, writable: bool) -> None:
         connection.close()
 
 
-def upgrade(file: Path) -> None:
-    """Brings a file of an older format to this one, in one transaction."""
+def _upgrade(file: Path, version: int) -> None:
     with _refusing(file):
         connection = _connect(file, "rw")
         try:
-            with transaction(connection):
-                _migrate(connection)
+            _bring_here(connection, file, version)
         finally:
             connection.close()
 
 
-def _upgraded_copy(connection: sqlite3.Connection, file: Path) -> sqlite3.Connection:
+def _upgraded_copy(connection: sqlite3.Connection, file: Path, version: int) -> sqlite3.Connection:
     """The older file in memory, in this format and read-only; closes the connection to the file."""
     copy = sqlite3.connect(":memory:", isolation_level=None)
     try:
         with _refusing(file):
             connection.backup(copy)
-            with transaction(copy):
-                _migrate(copy)
+            _bring_here(copy, file, version)
             copy.execute("PRAGMA query_only = ON")
     except BaseException:
         copy.close()
         raise
     connection.close()
     return copy
+
+
+def _bring_here(connection: sqlite3.Connection, file: Path, version: int) -> None:
+    """From an older format to this one and looked at, in one transaction."""
+    with transaction(connection):
+        _require(file, without_owner(connection))
+        formats.upgrade(connection, version)
+        _mark(connection)
+        _require(file, unsound(connection))
 
 
 def locate(path: Path) -> Path:
@@ -201,17 +210,17 @@ def _check(connection: sqlite3.Connection, file: Path) -> int:
         found = "its last page is cut off"
     if found != "ok":
         raise RunFileError(f"{file}: is truncated or damaged: {on_one_line(str(found))}")
-    if wrong := unsound(connection, MIGRATIONS[:version]):
-        raise RunFileError(f"{file}: is damaged: {wrong}")
+    if version == FORMAT_VERSION:
+        _require(file, unsound(connection))
     return version
 
 
-def _migrate(connection: sqlite3.Connection) -> None:
-    """Inside a transaction: from whatever format the file has to the present one."""
-    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
-    for script in MIGRATIONS[version:]:
-        for statement in statements(script):
-            connection.execute(statement)
+def _require(file: Path, wrong: str) -> None:
+    if wrong:
+        raise RunFileError(f"{file}: is damaged: {wrong}")
+
+
+def _mark(connection: sqlite3.Connection) -> None:
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
 

@@ -23,15 +23,13 @@ _TORN = frozenset(
 
 
 class LoadRecording:
-    """attempt: number of it, as `begin_load` gave it. redacted: a text without secrets.
+    """attempt: number of it, as `begin` gave it. redacted: a text without secrets.
 
     torn: some of the requests written last ended as those of a dead server; silent: all did.
     """
 
-    def __init__(
-        self, store: RunStore, trial_id: str, attempt: int, redacted: Callable[[str], str]
-    ) -> None:
-        self._store, self._trial_id, self.attempt = store, trial_id, attempt
+    def __init__(self, store: RunStore, attempt: int, redacted: Callable[[str], str]) -> None:
+        self._store, self.attempt = store, attempt
         self._redacted = redacted
         self._measured_ok = self._sent = False
         self._reasons: dict[str, int] = {}
@@ -40,7 +38,7 @@ class LoadRecording:
     def record(self, requests: Sequence[RequestObservation]) -> None:
         """Write some more."""
         clean = [replace(r, reason=self._redacted(r.reason)) if r.reason else r for r in requests]
-        self._store.add_requests(self._trial_id, self.attempt, clean)
+        self._store.add(self.attempt, clean)
         for request in clean:
             if request.reason:
                 self._reasons[request.reason] = self._reasons.get(request.reason, 0) + 1

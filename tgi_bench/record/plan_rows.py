@@ -7,6 +7,7 @@ import sqlite3
 from dataclasses import asdict
 from typing import Any
 
+from tgi_bench.codec import from_json, to_json
 from tgi_bench.engines.arguments import arguments_of
 from tgi_bench.errors import InputError
 from tgi_bench.plan.plan import (
@@ -23,18 +24,12 @@ from tgi_bench.plan.plan import (
     Override,
     Plan,
     ProcessOptions,
-    Sampling,
     SimulatedOptions,
     Timeouts,
     TransformersOptions,
 )
 from tgi_bench.record import load_trial_json, task_rows
 
-_TRIAL_COLUMNS = (
-    "trial_id, deployment_id, batch_size, sequence_length, decode_length, runs, warmups, "
-    "do_sample, temperature, top_k, top_p, typical_p, repetition_penalty, watermark, "
-    "step_timeout_s, prompt_seed"
-)
 _DEPLOYMENT_COLUMNS = (
     "deployment_id, launcher, model, image, tgi_version, version_assumed, engine, "
     "embedded_engine, accelerator, pull_s, download_s, load_s, probe_s, env, host"
@@ -49,15 +44,17 @@ def insert_plan(connection: sqlite3.Connection, plan: Plan) -> None:
     )
     for deployment in plan.deployments:
         _insert_deployment(connection, deployment)
+    trials = [
+        *((t.trial_id, "batch", t.deployment_id, to_json(t)) for t in plan.trials),
+        *(
+            (t.trial_id, "load", t.deployment_id, load_trial_json.encode(t))
+            for t in plan.load_trials
+        ),
+        *((t.trial_id, "direct", t.model.model_id, task_rows.encode(t)) for t in plan.task_trials),
+    ]
     connection.executemany(
-        f"INSERT INTO trials ({_TRIAL_COLUMNS}) VALUES ({', '.join('?' * 16)})",
-        [_trial_row(trial) for trial in plan.trials],
+        "INSERT INTO trials (trial_id, kind, host_id, asked) VALUES (?, ?, ?, ?)", trials
     )
-    connection.executemany(
-        "INSERT INTO load_trials (trial_id, deployment_id, asked) VALUES (?, ?, ?)",
-        [(t.trial_id, t.deployment_id, load_trial_json.encode(t)) for t in plan.load_trials],
-    )
-    task_rows.insert_trials(connection, plan.task_trials)
 
 
 def select_plan(connection: sqlite3.Connection) -> Plan:
@@ -66,7 +63,6 @@ def select_plan(connection: sqlite3.Connection) -> Plan:
         "SELECT experiment, model, digest, origin FROM run"
     ).fetchone()
     overrides = connection.execute("SELECT key_path, value FROM overrides ORDER BY position")
-    loads = connection.execute("SELECT asked FROM load_trials ORDER BY position")
     deployments = _select_deployments(connection)
     if origin != "imported":  # a published report may list what no version has
         for deployment in deployments:
@@ -75,11 +71,11 @@ def select_plan(connection: sqlite3.Connection) -> Plan:
         experiment=experiment,
         model=model,
         deployments=deployments,
-        trials=_select_trials(connection),
+        trials=tuple(from_json(BatchTrial, asked) for asked in _asked(connection, "batch")),
         overrides=tuple(Override(key_path, value) for key_path, value in overrides),
         digest=digest,
-        load_trials=tuple(load_trial_json.decode(asked) for (asked,) in loads),
-        task_trials=task_rows.select_trials(connection),
+        load_trials=tuple(map(load_trial_json.decode, _asked(connection, "load"))),
+        task_trials=tuple(map(task_rows.decode, _asked(connection, "direct"))),
     )
 
 
@@ -192,50 +188,7 @@ def _argument(value: object) -> ArgumentValue:
     raise ValueError(f"an argument's value is {value!r}")
 
 
-def _trial_row(trial: BatchTrial) -> tuple[str | int | float | None, ...]:
-    sampling = trial.sampling
-    return (
-        trial.trial_id,
-        trial.deployment_id,
-        trial.batch_size,
-        trial.sequence_length,
-        trial.decode_length,
-        trial.runs,
-        trial.warmups,
-        sampling.do_sample,
-        sampling.temperature,
-        sampling.top_k,
-        sampling.top_p,
-        sampling.typical_p,
-        sampling.repetition_penalty,
-        sampling.watermark,
-        trial.step_timeout_s,
-        "" if trial.prompt_seed is None else str(trial.prompt_seed),
-    )
-
-
-def _select_trials(connection: sqlite3.Connection) -> tuple[BatchTrial, ...]:
-    rows = connection.execute(f"SELECT {_TRIAL_COLUMNS} FROM trials ORDER BY position")
-    return tuple(
-        BatchTrial(
-            trial_id=row[0],
-            deployment_id=row[1],
-            batch_size=row[2],
-            sequence_length=row[3],
-            decode_length=row[4],
-            runs=row[5],
-            warmups=row[6],
-            sampling=Sampling(
-                do_sample=bool(row[7]),
-                temperature=row[8],
-                top_k=row[9],
-                top_p=row[10],
-                typical_p=row[11],
-                repetition_penalty=row[12],
-                watermark=bool(row[13]),
-            ),
-            step_timeout_s=row[14],
-            prompt_seed=int(row[15]) if row[15] else None,
-        )
-        for row in rows
-    )
+def _asked(connection: sqlite3.Connection, kind: str) -> list[str]:
+    """Each trial of one kind as it was asked for, in the plan's order."""
+    rows = connection.execute("SELECT asked FROM trials WHERE kind = ? ORDER BY position", (kind,))
+    return [asked for (asked,) in rows]

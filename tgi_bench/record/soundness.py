@@ -10,7 +10,7 @@ import functools
 import sqlite3
 from dataclasses import dataclass
 
-from tgi_bench.record.schema import statements
+from tgi_bench.record import formats
 
 _TYPES = {
     "TEXT": ("text",),
@@ -45,12 +45,37 @@ _COUNTS = {
 _MOST_COUNT = 2**31 - 1
 _PUBLISHED = ("published", "published_values")
 """Tables whose figures are above 0, as those of any published table that is read."""
-_PAIRED = (
+_COUNTS_OF_BATCHES = ("batch_size", "sequence_length", "decode_length", "runs", "warmups")
+_MUST = (
     ("requests", "event_ns", "length(event_ns) = 2 * length(event_tokens)"),
     ("requests", "event_tokens", "length(event_tokens) % 4 = 0"),
     ("task_calls", "step_ends_ns", "length(step_ends_ns) % 8 = 0"),
+    ("trials", "asked", "json_valid(asked)"),
+    ("trials", "trial_id", "trial_id = json_extract(asked, '$.trial_id')"),
+    (
+        "trials",
+        "host_id",
+        "host_id = CASE kind WHEN 'direct' THEN json_extract(asked, '$.model.model_id') "
+        "ELSE json_extract(asked, '$.deployment_id') END",
+    ),
+    ("trials", "host_id", "kind = 'direct' OR host_id IN (SELECT deployment_id FROM deployments)"),
+    *(
+        (
+            "trials",
+            "asked",
+            f"kind <> 'batch' OR json_extract(asked, '$.{name}') "
+            f"BETWEEN {_COUNTS[name]} AND {_MOST_COUNT}",
+        )
+        for name in _COUNTS_OF_BATCHES
+    ),
+    ("starts", "facts", "(failure IS NULL) = (facts IS NOT NULL)"),
+    (
+        "starts",
+        "host_id",
+        "host_id IN (SELECT host_id FROM trials UNION SELECT deployment_id FROM deployments)",
+    ),
 )
-"""What must hold of arrays."""
+"""What must hold of a column beyond its type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,25 +99,28 @@ class _Column:
         return f"({bad})" if self.needed else f"({self.name} IS NOT NULL AND ({bad}))"
 
 
-def unsound(connection: sqlite3.Connection, migrations: tuple[str, ...]) -> str:
-    """What is wrong with the values of a file, in a few words; "" if nothing is.
+def unsound(connection: sqlite3.Connection) -> str:
+    """What is wrong with the values of a file of this format, in a few words; "" if nothing is.
 
-    migrations: those that made its format. Raises sqlite3.DatabaseError where a table cannot be
-    read.
+    Raises sqlite3.DatabaseError where a table cannot be read.
     """
-    for table, columns in _tables(migrations).items():
+    for table, columns in _tables().items():
         found = connection.execute(f"PRAGMA table_info({table})")
         if tuple(_Column(table, n, t, bool(k)) for _, n, t, k, _, _ in found) != columns:
-            return f"its table {table} is not that of format {len(migrations)}"
+            return f"its table {table} is not that of format {formats.FORMAT_VERSION}"
         if not _all_sound(connection, columns):
             wrong = next(c for c in columns if not _all_sound(connection, (c,)))
             return f"a value of {table}.{wrong.name} is not what is kept there"
-    for table, name, condition in _PAIRED:
-        if table in _tables(migrations) and _any(connection, table, f"NOT ({condition})"):
+    for table, name, condition in _MUST:
+        if _any(connection, table, f"({condition}) IS NOT TRUE"):
             return f"a value of {table}.{name} is not what is kept there"
-    if (orphan := connection.execute("PRAGMA foreign_key_check").fetchone()) is not None:
-        return f"a row of {orphan[0]} belongs to none of {orphan[2]}"
-    return ""
+    return without_owner(connection)
+
+
+def without_owner(connection: sqlite3.Connection) -> str:
+    """Which row of a file of whatever format belongs to none, in a few words; "" if none does."""
+    orphan = connection.execute("PRAGMA foreign_key_check").fetchone()
+    return "" if orphan is None else f"a row of {orphan[0]} belongs to none of {orphan[2]}"
 
 
 def _all_sound(connection: sqlite3.Connection, columns: tuple[_Column, ...]) -> bool:
@@ -105,13 +133,12 @@ def _any(connection: sqlite3.Connection, table: str, condition: str) -> bool:
 
 
 @functools.cache
-def _tables(migrations: tuple[str, ...]) -> dict[str, tuple[_Column, ...]]:
-    """The tables of a file of that format."""
+def _tables() -> dict[str, tuple[_Column, ...]]:
+    """The tables of a file of this format."""
     connection = sqlite3.connect(":memory:")
     try:
-        for script in migrations:
-            for statement in statements(script):
-                connection.execute(statement)
+        for statement in formats.new():
+            connection.execute(statement)
         names = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
         return {
             table: tuple(

@@ -1,4 +1,4 @@
-"""run.db: what one run planned, did and saw. See `schema` for the tables."""
+"""run.db: what one run planned, did and saw. See `formats` and `tables` for its tables."""
 
 from __future__ import annotations
 
@@ -6,30 +6,17 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, TypeVar
 
+from tgi_bench.codec import from_json, to_json
 from tgi_bench.devices.observation import Gauges, Telemetry
 from tgi_bench.errors import NotRecordedError, ResultsError
-from tgi_bench.load_observation import ClientFloor, LoadStage, RequestObservation
-from tgi_bench.observation import (
-    PublishedEntry,
-    PublishedFigures,
-    ServerFacts,
-    StepObservation,
-    TrialEnd,
-)
+from tgi_bench.observation import Outcome, TrialEnd
 from tgi_bench.plan.plan import Plan
-from tgi_bench.record import (
-    attempt_rows,
-    load_rows,
-    observation_rows,
-    plan_rows,
-    published_rows,
-    telemetry_rows,
-)
-from tgi_bench.record.attempt_rows import BATCHES, LOADS, TASKS
+from tgi_bench.record import plan_rows
 from tgi_bench.record.database import (
     FILE_NAME,
     close_database,
@@ -39,7 +26,9 @@ from tgi_bench.record.database import (
     open_database,
     transaction,
 )
-from tgi_bench.record.task_store import TaskStore
+from tgi_bench.record.tables import rows_of
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +57,15 @@ class RunHeader:
 class RunStore:
     """One open run.db. Use it as a context manager, in the thread that opened it.
 
-    Reads raise RunFileError where the file is damaged, writes ResultsError where they
-    cannot be made, and KeyError where the plan has no such trial or deployment.
+    Trials of every kind are begun, added to, ended and read alike. Reads raise RunFileError where
+    the file is damaged, writes ResultsError where they cannot be made, and KeyError where the plan
+    has no such trial, deployment or model.
     """
 
     def __init__(self, connection: sqlite3.Connection, file: Path, writable: bool) -> None:
         self._connection = connection
         self._file = file
         self._writable = writable
-        self.tasks = TaskStore(self._reading, self._writing)
 
     @classmethod
     def create(cls, run_dir: Path, header: RunHeader) -> Self:
@@ -130,73 +119,58 @@ class RunStore:
             )
 
     def ends(self) -> dict[str, TrialEnd]:
-        """How each trial ended, batches before loads before tasks, each in the plan's order.
-
-        A trial without an end is not in it.
-        """
+        """How each trial ended, in the plan's order; a trial without an end is not in it."""
         with self._reading() as connection:
-            return {
-                **attempt_rows.ends(connection, BATCHES),
-                **attempt_rows.ends(connection, LOADS),
-                **attempt_rows.ends(connection, TASKS),
-            }
-
-    def observations(self, trial_id: str) -> tuple[StepObservation, ...]:
-        """The steps of the trial's last attempt, by run and step; () where it has none."""
-        with self._reading() as connection:
-            attempt_id = attempt_rows.last(connection, BATCHES, trial_id)
-            return (
-                () if attempt_id is None else observation_rows.select_steps(connection, attempt_id)
+            rows = connection.execute(
+                "SELECT a.trial_id, a.outcome, a.reason FROM last_attempts AS a "
+                "JOIN trials AS t USING (trial_id) WHERE a.outcome IS NOT NULL ORDER BY t.position"
             )
+            return {trial_id: TrialEnd(Outcome(outcome), why) for trial_id, outcome, why in rows}
 
-    def load_stages(self, trial_id: str) -> tuple[LoadStage, ...]:
-        """The stages of the load's last attempt that ended, by index; () where none did."""
-        with self._reading() as connection:
-            attempt_id = attempt_rows.last(connection, LOADS, trial_id)
-            return () if attempt_id is None else load_rows.select_stages(connection, attempt_id)
+    def seen(self, trial_id: str, kind: type[T]) -> Iterator[T]:
+        """What the trial's last attempt has of one class, by its key; none where it has none.
 
-    def requests(self, trial_id: str) -> Iterator[RequestObservation]:
-        """The requests of the load's last attempt, by stage and index, read as they are taken.
-
-        Those of a stage that was cut off are among them, and have no LoadStage. Take them before
-        anything else is written or the store is closed.
+        Read as it is taken: take it before anything else is written or the store is closed.
+        Requests of a stage that was cut off are there, without a LoadStage.
         """
         with self._reading() as connection:
-            attempt_id = attempt_rows.last(connection, LOADS, trial_id)
-            if attempt_id is not None:
-                yield from load_rows.select_requests(connection, attempt_id)
+            last = connection.execute(
+                "SELECT attempt_id FROM last_attempts WHERE trial_id = ?", (trial_id,)
+            ).fetchone()
+            if last is not None:
+                yield from rows_of(kind).select(connection, last)
 
     def telemetry(self, trial_id: str) -> Telemetry | None:
-        """What was sampled around the last attempt at a trial of any kind; None: nothing was."""
+        """What was sampled around the trial's last attempt that has any; None: nothing was."""
         with self._reading() as connection:
-            return telemetry_rows.select_telemetry(connection, trial_id)
+            last = connection.execute(
+                "SELECT attempt_id FROM telemetry JOIN attempts USING (attempt_id) "
+                "WHERE trial_id = ? ORDER BY attempt DESC LIMIT 1",
+                (trial_id,),
+            ).fetchone()
+            return None if last is None else next(rows_of(Telemetry).select(connection, last))
 
-    def floors(self) -> tuple[ClientFloor, ...]:
-        """The load client's own error as measured beside this run; () where it was not."""
+    def of_run(self, kind: type[T]) -> tuple[T, ...]:
+        """What the run has of a class beside its trials: ClientFloor, PublishedEntry."""
         with self._reading() as connection:
-            return load_rows.select_floors(connection)
+            return tuple(rows_of(kind).select(connection, ()))
 
-    def published(self, trial_id: str) -> tuple[PublishedFigures, ...]:
-        """The rows of an imported report for this trial; () in a measured run."""
-        with self._reading() as connection:
-            return observation_rows.select_published(connection, trial_id)
-
-    def entries(self) -> tuple[PublishedEntry, ...]:
-        """What an imported table that is not of TGI's steps holds; () in any other run."""
-        with self._reading() as connection:
-            return published_rows.select_entries(connection)
-
-    def facts(self, deployment_id: str) -> ServerFacts | None:
-        """What the deployment's last ready server said; None where none became ready."""
-        with self._reading() as connection:
-            return observation_rows.select_facts(connection, deployment_id)
-
-    def failure(self, deployment_id: str) -> str:
-        """Why the deployment's last start failed; empty where it did not, or there was none."""
+    def facts(self, host_id: str, kind: type[T]) -> T | None:
+        """What the last start of the deployment or model came to that became ready; or None."""
         with self._reading() as connection:
             row = connection.execute(
-                "SELECT failure FROM starts WHERE deployment_id = ? ORDER BY start_id DESC LIMIT 1",
-                (deployment_id,),
+                "SELECT facts FROM starts WHERE host_id = ? AND failure IS NULL "
+                "ORDER BY start_id DESC LIMIT 1",
+                (host_id,),
+            ).fetchone()
+            return None if row is None else from_json(kind, row[0])
+
+    def failure(self, host_id: str) -> str:
+        """Why its last start failed; empty where it did not, or there was none."""
+        with self._reading() as connection:
+            row = connection.execute(
+                "SELECT failure FROM starts WHERE host_id = ? ORDER BY start_id DESC LIMIT 1",
+                (host_id,),
             ).fetchone()
             return "" if row is None or row[0] is None else str(row[0])
 
@@ -207,92 +181,62 @@ class RunStore:
 
     # Writing
 
-    def begin_trial(self, trial_id: str) -> int:
-        """Begins the trial's next attempt, numbered from 1; earlier attempts are kept.
+    def begin(self, trial_id: str) -> int:
+        """Begins the trial's next attempt, and returns its id; earlier attempts are kept.
 
         Raises ResultsError where the trial has an end already.
         """
         with self._writing() as connection:
-            return attempt_rows.begin(connection, BATCHES, trial_id)
+            return _begin(connection, trial_id)
 
-    def add(self, trial_id: str, attempt: int, observations: Sequence[StepObservation]) -> None:
-        """Writes steps, best those of one run at once: all of them survive a kill -9, or none."""
+    def add(self, attempt: int, seen: Iterable[object]) -> None:
+        """Writes what was seen, whatever it is: all of it survives a kill -9, or nothing."""
         with self._writing() as connection:
-            attempt_id = attempt_rows.identify(connection, BATCHES, trial_id, attempt)
-            observation_rows.insert_steps(connection, attempt_id, observations)
+            for kind, values in groupby(seen, type):
+                rows: Any = rows_of(kind)
+                rows.insert(connection, (attempt,), values)
 
-    def end_trial(self, trial_id: str, attempt: int, end: TrialEnd) -> None:
-        """Ends an attempt, and with it the trial."""
-        with self._writing() as connection:
-            attempt_id = attempt_rows.identify(connection, BATCHES, trial_id, attempt)
-            attempt_rows.end(connection, BATCHES, attempt_id, end)
-
-    def end_unstarted(self, trial_id: str, end: TrialEnd) -> None:
-        """Ends a trial of which nothing will be sent: an attempt of its own without steps."""
-        with self._writing() as connection:
-            attempt_rows.end_unstarted(connection, BATCHES, trial_id, end)
-
-    def begin_load(self, trial_id: str) -> int:
-        """As begin_trial, of a load trial."""
-        with self._writing() as connection:
-            return attempt_rows.begin(connection, LOADS, trial_id)
-
-    def add_requests(
-        self, trial_id: str, attempt: int, observations: Iterable[RequestObservation]
-    ) -> None:
-        """Writes requests in one transaction: all of them survive a kill -9, or none.
-
-        A stage's requests may come in several calls, before or after its add_stage.
-        """
-        with self._writing() as connection:
-            attempt_id = attempt_rows.identify(connection, LOADS, trial_id, attempt)
-            load_rows.insert_requests(connection, attempt_id, observations)
-
-    def add_stage(self, trial_id: str, attempt: int, stage: LoadStage) -> None:
-        """Writes a stage once it has ended."""
-        with self._writing() as connection:
-            attempt_id = attempt_rows.identify(connection, LOADS, trial_id, attempt)
-            load_rows.insert_stage(connection, attempt_id, stage)
-
-    def end_load(self, trial_id: str, attempt: int, end: TrialEnd) -> None:
-        """As end_trial, of a load trial."""
-        with self._writing() as connection:
-            attempt_id = attempt_rows.identify(connection, LOADS, trial_id, attempt)
-            attempt_rows.end(connection, LOADS, attempt_id, end)
-
-    def end_load_unstarted(self, trial_id: str, end: TrialEnd) -> None:
-        """As end_unstarted, of a load trial."""
-        with self._writing() as connection:
-            attempt_rows.end_unstarted(connection, LOADS, trial_id, end)
-
-    def add_telemetry(self, trial_id: str, attempt: int, seen: Telemetry) -> None:
-        """Writes what was sampled around one attempt, once."""
-        with self._writing() as connection:
-            telemetry_rows.insert_telemetry(connection, trial_id, attempt, seen)
-
-    def add_end_gauges(self, trial_id: str, attempt: int, gauges: Gauges) -> None:
+    def add_end_gauges(self, attempt: int, gauges: Gauges) -> None:
         """Adds to the attempt's telemetry what the server said just after it, once."""
         with self._writing() as connection:
-            telemetry_rows.insert_end_gauges(connection, trial_id, attempt, gauges)
+            changed = connection.execute(
+                "UPDATE telemetry SET ended = ? WHERE attempt_id = ?",
+                (to_json(gauges, Gauges), attempt),
+            )
+            if not changed.rowcount:
+                raise KeyError(f"attempt {attempt}")
 
-    def add_floor(self, floor: ClientFloor) -> None:
-        """Writes one measurement of the load client's own error on this machine."""
+    def end(self, attempt: int, end: TrialEnd) -> None:
+        """Ends an attempt, and with it the trial. Raises ResultsError where it has an end."""
         with self._writing() as connection:
-            load_rows.insert_floor(connection, floor)
+            _end(connection, attempt, end)
 
-    def deployment_started(self, deployment_id: str, facts: ServerFacts) -> None:
-        """A server of this deployment became ready."""
+    def end_unstarted(self, trial_id: str, end: TrialEnd) -> None:
+        """Ends a trial of which nothing will be sent: an attempt of its own without records."""
         with self._writing() as connection:
-            attempt_rows.require(connection, "deployments", "deployment_id", deployment_id)
-            observation_rows.insert_facts(connection, deployment_id, facts)
+            _end(connection, _begin(connection, trial_id), end)
 
-    def deployment_failed(self, deployment_id: str, reason: str) -> None:
-        """A server of this deployment did not become ready."""
+    def add_to_run(self, seen: Iterable[object]) -> None:
+        """Writes what belongs to no trial, after what is there: see `of_run`."""
         with self._writing() as connection:
-            attempt_rows.require(connection, "deployments", "deployment_id", deployment_id)
+            for kind, values in groupby(seen, type):
+                rows: Any = rows_of(kind)
+                rows.insert(connection, (), values)
+
+    def started(self, host_id: str, facts: object) -> None:
+        """A server of this deployment became ready, or this model was loaded."""
+        with self._writing() as connection:
+            _require_host(connection, host_id)
             connection.execute(
-                "INSERT INTO starts (deployment_id, failure) VALUES (?, ?)",
-                (deployment_id, reason),
+                "INSERT INTO starts (host_id, facts) VALUES (?, ?)", (host_id, to_json(facts))
+            )
+
+    def failed(self, host_id: str, reason: str) -> None:
+        """A server of this deployment did not become ready, or this model was not loaded."""
+        with self._writing() as connection:
+            _require_host(connection, host_id)
+            connection.execute(
+                "INSERT INTO starts (host_id, failure) VALUES (?, ?)", (host_id, reason)
             )
 
     def add_environment(self, facts: Sequence[tuple[str, str]]) -> None:
@@ -307,17 +251,6 @@ class RunStore:
                     connection.execute(
                         "INSERT INTO environment (name, value) VALUES (?, ?)", (name, value)
                     )
-
-    def add_published(self, trial_id: str, figures: Sequence[PublishedFigures]) -> None:
-        """Writes what a published report says of this trial, once."""
-        with self._writing() as connection:
-            attempt_rows.require(connection, "trials", "trial_id", trial_id)
-            observation_rows.insert_published(connection, trial_id, figures)
-
-    def add_entries(self, entries: Sequence[PublishedEntry]) -> None:
-        """Writes what an imported table holds, once."""
-        with self._writing() as connection:
-            published_rows.insert_entries(connection, entries)
 
     def finish(self) -> None:
         """The sweep came to its end: there is nothing to resume."""
@@ -341,6 +274,40 @@ class RunStore:
             raise NotRecordedError(f"the run could not be recorded: {error}") from error
         except sqlite3.IntegrityError as error:
             raise ResultsError(f"the run could not be recorded: {error}") from error
+
+
+def _begin(connection: sqlite3.Connection, trial_id: str) -> int:
+    _require(connection, "SELECT 1 FROM trials WHERE trial_id = ?", trial_id)
+    last, outcome = connection.execute(
+        "SELECT attempt, outcome FROM last_attempts WHERE trial_id = ?", (trial_id,)
+    ).fetchone() or (0, None)
+    if outcome is not None:
+        raise ResultsError(f"trial {trial_id} has ended already ({outcome})")
+    begun = connection.execute(
+        "INSERT INTO attempts (trial_id, attempt) VALUES (?, ?)", (trial_id, last + 1)
+    )
+    return int(begun.lastrowid or 0)
+
+
+def _end(connection: sqlite3.Connection, attempt: int, end: TrialEnd) -> None:
+    _require(connection, "SELECT 1 FROM attempts WHERE attempt_id = ?", attempt)
+    changed = connection.execute(
+        "UPDATE attempts SET outcome = ?, reason = ? WHERE attempt_id = ? AND outcome IS NULL",
+        (end.outcome.value, end.reason, attempt),
+    )
+    if changed.rowcount != 1:
+        raise ResultsError(f"attempt {attempt} has ended already")
+
+
+def _require_host(connection: sqlite3.Connection, host_id: str) -> None:
+    hosts = "SELECT host_id FROM trials UNION SELECT deployment_id FROM deployments"
+    _require(connection, f"SELECT 1 WHERE ? IN ({hosts})", host_id)
+
+
+def _require(connection: sqlite3.Connection, question: str, key: str | int) -> None:
+    """Raises KeyError where there is no such row."""
+    if connection.execute(question, (key,)).fetchone() is None:
+        raise KeyError(key)
 
 
 def _insert_header(connection: sqlite3.Connection, header: RunHeader) -> None:

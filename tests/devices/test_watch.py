@@ -1,10 +1,8 @@
-"""Telemetry in run.db, which devices a deployment has, and what a sweep records around a trial."""
+"""Which devices a deployment has, and what a sweep records around a trial."""
 
 from __future__ import annotations
 
 import os
-import re
-import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -15,16 +13,11 @@ import pytest
 from tests.devices.powercap import zone
 from tests.record import samples
 from tgi_bench.devices.observation import (
-    Device,
-    DeviceKind,
-    DeviceSample,
     Gauges,
-    Telemetry,
     without_devices,
 )
 from tgi_bench.devices.take import ELSEWHERE, SIMULATED, Take, Whose, choice_of, own_devices
 from tgi_bench.devices.watch import TelemetryWatch
-from tgi_bench.errors import ResultsError, RunFileError
 from tgi_bench.plan.plan import (
     AttachOptions,
     Deployment,
@@ -35,85 +28,16 @@ from tgi_bench.plan.plan import (
     ProcessOptions,
     TransformersOptions,
 )
-from tgi_bench.record import schema
 from tgi_bench.record.store import RunStore
-from tgi_bench.record.telemetry_schema import TELEMETRY_TABLES
 
 TRIAL, SECOND, THIRD = (t.trial_id for t in samples.plan().trials)
 ME = os.getpid()
-
-GPU = Device(0, DeviceKind.GPU, "NVIDIA L4", 24 << 30, 72_000, 72_000)
-CPU = Device(1, DeviceKind.CPU, "package-0", None, None, None)
-SEEN = Telemetry(
-    absent="",
-    period_ns=100_000_000,
-    cpu_ns=2_000_000,
-    wall_ns=10**9,
-    devices=(GPU, CPU),
-    samples=(
-        DeviceSample(0, 10**15, 70_125, 5 * 10**12, 1 << 33, 0.5, 1980, 6251, 61, 4, 0),
-        DeviceSample(1, 10**15 + 7, None, 12, None, None, None, None, None, None, None),
-        DeviceSample(0, 10**15 + 10**9, None, None, None, None, None, None, None, None, 2),
-    ),
-    began=(("tgi_batch_current_size", 0.0), ("tgi_queue_size", 0.0)),
-    ended=(("tgi_batch_current_size", 3.0), ("tgi_queue_size", 1.5)),
-)
 
 
 @contextmanager
 def stored(folder: Path) -> Iterator[RunStore]:
     with RunStore.create(folder, samples.header()) as store:
         yield store
-
-
-@pytest.mark.parametrize(
-    "seen", [SEEN, without_devices("no driver"), without_devices("", SEEN.began)]
-)
-def test_it_is_read_back_equal(tmp_path: Path, seen: Telemetry) -> None:
-    with stored(tmp_path) as store:
-        assert store.telemetry(TRIAL) is None
-        store.add_telemetry(TRIAL, 1, without_devices("an attempt that was cut off"))
-        store.add_telemetry(TRIAL, 2, seen)
-        with pytest.raises(ResultsError, match="could not be recorded"):
-            store.add_telemetry(TRIAL, 2, seen)
-    with RunStore.open(tmp_path, writable=False) as store:
-        assert store.telemetry(TRIAL) == seen
-        assert store.telemetry(samples.trial(2).trial_id) is None
-
-
-def test_a_value_of_another_format_is_damage(tmp_path: Path) -> None:
-    with stored(tmp_path) as store:
-        store.add_telemetry(TRIAL, 1, SEEN)
-    connection = sqlite3.connect(tmp_path / "run.db")
-    connection.execute("DROP TABLE server_gauges")
-    connection.commit()
-    connection.close()
-    with pytest.raises(RunFileError, match="is damaged"), RunStore.open(tmp_path, False) as store:
-        store.telemetry(TRIAL)
-
-
-def test_format_3_has_none_and_is_upgraded_by_a_writer(tmp_path: Path) -> None:
-    with stored(tmp_path):
-        pass
-    connection = sqlite3.connect(tmp_path / "run.db")
-    columns = re.findall(r"ALTER TABLE (\w+) ADD COLUMN (\w+)", schema.MIGRATIONS[4])
-    assert ("requests", "resent") in columns
-    for table, column in columns:
-        connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
-    added = re.findall(r"CREATE (TABLE|VIEW) (\w+)", schema.MIGRATIONS[3])
-    assert ("TABLE", "telemetry_samples") in added
-    for kind, name in reversed(added):
-        connection.execute(f"DROP {kind} {name}")
-    connection.execute("PRAGMA user_version = 3")
-    connection.commit()
-    connection.close()
-    for writable in (False, True):
-        with RunStore.open(tmp_path, writable) as store:
-            assert store.telemetry(TRIAL) is None
-    with RunStore.open(tmp_path, writable=True) as store:
-        store.add_telemetry(TRIAL, 1, SEEN)
-        assert store.telemetry(TRIAL) == SEEN
-    assert schema.MIGRATIONS[3].startswith(TELEMETRY_TABLES)
 
 
 def deployment(launcher: LauncherKind, host: HostOptions, engine: str = "simulated") -> Deployment:
@@ -252,12 +176,12 @@ def test_a_sweep_records_what_happened_inside(tmp_path: Path) -> None:
     with stored(tmp_path) as store:
         with watch.of(ON_CPU):
             watch.ready()
-            with watch.during(store, TRIAL, 1):
+            with watch.during(store, store.begin(TRIAL)):
                 watch.ready()  # a process of it was started anew
                 counter.write_text("7000\n")
-            with pytest.raises(ZeroDivisionError), watch.during(store, SECOND, 1):
+            with pytest.raises(ZeroDivisionError), watch.during(store, store.begin(SECOND)):
                 raise ZeroDivisionError
-            with pytest.raises(KeyboardInterrupt), watch.during(store, SECOND, 2):
+            with pytest.raises(KeyboardInterrupt), watch.during(store, store.begin(SECOND)):
                 raise KeyboardInterrupt
         for trial_id, first_mj in ((TRIAL, 0), (SECOND, 7)):
             seen = store.telemetry(trial_id)
@@ -273,12 +197,12 @@ def test_a_server_is_asked_around_trials(tmp_path: Path, monkeypatch: pytest.Mon
     watch = TelemetryWatch(powercap=tmp_path)
     with stored(tmp_path) as store:
         with watch.of(SIMULATED), watch.serving(True, server):
-            with watch.during(store, TRIAL, 1):
+            with watch.during(store, store.begin(TRIAL)):
                 assert server.asked == 1  # when it was ready
-            with watch.during(store, SECOND, 1):
+            with watch.during(store, store.begin(SECOND)):
                 assert server.asked == 2  # the end of one is the beginning of the next
             now_ns[0] += 10**9
-            with watch.during(store, THIRD, 1):
+            with watch.during(store, store.begin(THIRD)):
                 assert server.asked == 4  # unless time has passed
         assert server.asked == 5
         for trial_id, began, ended in ((TRIAL, 1, 2), (SECOND, 2, 3), (THIRD, 4, 5)):
@@ -292,15 +216,10 @@ def test_a_server_without_metrics_is_asked_once(tmp_path: Path) -> None:
     with stored(tmp_path) as store:
         with watch.of(SIMULATED), watch.serving(True, server):
             for trial_id in (TRIAL, SECOND):
-                with watch.during(store, trial_id, 1):
+                with watch.during(store, store.begin(trial_id)):
                     pass
         assert server.asked == 1
         assert store.telemetry(SECOND) == without_devices(SIMULATED)
-
-
-def test_gauges_of_an_attempt_without_telemetry(tmp_path: Path) -> None:
-    with stored(tmp_path) as store, pytest.raises(KeyError):
-        store.add_end_gauges(TRIAL, 1, queue(1))
 
 
 def test_a_server_that_says_that_it_simulates(tmp_path: Path) -> None:
@@ -308,7 +227,7 @@ def test_a_server_that_says_that_it_simulates(tmp_path: Path) -> None:
     watch = TelemetryWatch(powercap=tmp_path)
     with stored(tmp_path) as store, watch.of(ON_CPU):
         watch.ready(simulated=True)
-        with watch.during(store, TRIAL, 1):
+        with watch.during(store, store.begin(TRIAL)):
             pass
         assert store.telemetry(TRIAL) == without_devices(SIMULATED)
 
@@ -321,7 +240,7 @@ def test_a_machine_without_any_and_a_sampler_that_cannot_be(
         watch = TelemetryWatch(powercap=tmp_path)
         with watch.of(ON_CPU):
             watch.ready()
-            with watch.during(store, TRIAL, 1):
+            with watch.during(store, store.begin(TRIAL)):
                 pass
         none = "this machine has no NVIDIA driver and no RAPL counter"
         assert store.telemetry(TRIAL) == without_devices(none)
@@ -329,7 +248,7 @@ def test_a_machine_without_any_and_a_sampler_that_cannot_be(
         watch = TelemetryWatch(program=(str(tmp_path / "none"),), powercap=tmp_path)
         with watch.of(ON_CPU):
             watch.ready()
-            with watch.during(store, TRIAL, 2):
+            with watch.during(store, store.begin(TRIAL)):
                 pass
         seen = store.telemetry(TRIAL)
         assert seen is not None
@@ -340,7 +259,7 @@ def test_turned_off_it_records_nothing(tmp_path: Path) -> None:
     watch = TelemetryWatch(enabled=False)
     server = Server([1.0])
     with stored(tmp_path) as store, watch.of(ON_CPU), watch.serving(False, server):
-        with watch.during(store, TRIAL, 1):
+        with watch.during(store, store.begin(TRIAL)):
             pass
         assert server.asked == 0
         assert store.telemetry(TRIAL) is None

@@ -18,11 +18,9 @@ from tgi_bench.ask import Contact, contact
 from tgi_bench.devices.take import choice_of
 from tgi_bench.devices.watch import TelemetryWatch
 from tgi_bench.drive.load import run_stage
-from tgi_bench.drive.preparation import LoadTarget, prepare
-from tgi_bench.drive.prepared import Prepared
-from tgi_bench.drive.sent_texts import SentTexts
+from tgi_bench.drive.preparation import LoadTarget, Prepared, SentTexts, prepare
 from tgi_bench.drive.server_host import known_roots
-from tgi_bench.drive.stage_ask import Listener, Progress, StageAsk, of_search
+from tgi_bench.drive.stage import Listener, Progress, StageAsk, of_search
 from tgi_bench.engines.engine import Engine
 from tgi_bench.errors import InputError, LaunchError, NotRecordedError, StepError
 from tgi_bench.launch.after_failure import end_of_load, explained, found_dead, usable

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from tgi_bench.drive.stage_ask import Progress, StageAsk
+from tgi_bench.drive.stage import Progress, StageAsk
 from tgi_bench.errors import LaunchError
 from tgi_bench.observation import ServerFacts, StepObservation, TrialEnd
 from tgi_bench.plan.plan import BatchTrial, Deployment, LoadTrial

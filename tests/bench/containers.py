@@ -17,7 +17,7 @@ import docker
 
 from tests.bench.figures import Figure
 from tests.docker.images import NoImageError, embedded_image
-from tgi_bench.drive.stage_ask import Progress, StageAsk
+from tgi_bench.drive.stage import Progress, StageAsk
 from tgi_bench.errors import LaunchError
 from tgi_bench.launch.docker_engine import engine
 from tgi_bench.observation import ServerFacts, StepObservation, TrialEnd

@@ -16,7 +16,7 @@ from unittest.mock import patch
 from tests.bench.figures import Figure
 from tgi_bench.cli.run_view import load, write_documents
 from tgi_bench.drive.ranks import Ranks
-from tgi_bench.drive.stage_ask import Progress, StageAsk
+from tgi_bench.drive.stage import Progress, StageAsk
 from tgi_bench.errors import LaunchError
 from tgi_bench.kinds.documents import documents
 from tgi_bench.observation import ServerFacts, StepObservation, TrialEnd

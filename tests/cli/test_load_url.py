@@ -12,7 +12,7 @@ from tests.drive import faulty_server
 from tests.drive.fake_engines import Engine, serve
 from tests.drive.faulty_server import UNKNOWN_HOST_URL, FaultyServer, refused_url
 from tgi_bench.cli import sweep_command
-from tgi_bench.drive import tokenizer_file
+from tgi_bench.drive import load_files as tokenizer_file
 from tgi_bench.errors import NotRecordedError
 from tgi_bench.load_observation import LoadStage, RequestObservation, RequestOutcome
 from tgi_bench.observation import Outcome

@@ -14,7 +14,7 @@ from tests.analysis.samples import OK, deployment, facts, plan, run, trial
 from tests.record.samples import load_trial
 from tgi_bench.analysis.planned import TrialEstimate, TrialTimes
 from tgi_bench.cli.screen import LiveScreen, PlainLines, fitting, latencies
-from tgi_bench.drive.stage_ask import Progress, StageAsk
+from tgi_bench.drive.stage import Progress, StageAsk
 from tgi_bench.errors import LaunchError
 from tgi_bench.observation import Outcome, TrialEnd
 from tgi_bench.plan.load_trial import ClosedLoop, Find, Sought

@@ -10,8 +10,8 @@ from tgi_bench.dialects import speaking
 from tgi_bench.dialects.dialect import Abilities
 from tgi_bench.dialects.sampling import Sampling
 from tgi_bench.drive.load import run_stage
-from tgi_bench.drive.prepared import Prepared
-from tgi_bench.drive.stage_ask import Listener, Progress, StageAsk
+from tgi_bench.drive.preparation import Prepared
+from tgi_bench.drive.stage import Listener, Progress, StageAsk
 from tgi_bench.load_observation import LoadPart, LoadStage, RequestObservation, RequestOutcome
 from tgi_bench.plan.load_trial import (
     Arrivals,

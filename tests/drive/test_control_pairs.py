@@ -9,7 +9,7 @@ import pytest
 
 from tests.drive.faulty_server import FaultyServer
 from tests.drive.loads import WORKLOAD, closed, prepared, timed
-from tgi_bench.drive.control_pairs import control_pairs
+from tgi_bench.drive.control_requests import control_pairs
 from tgi_bench.plan.load_trial import Fixed, Uniform
 
 ASKED = closed(4, 1, workload=replace(WORKLOAD, output=Fixed(12)))
@@ -51,7 +51,7 @@ def test_a_server_that_closes_each_connection_has_pairs() -> None:
 def test_a_long_load_has_three(monkeypatch: pytest.MonkeyPatch) -> None:
     """By a clock of which every question takes a tenth of a second: 0.6 s of 3."""
     clock = itertools.count(0.0, 0.1)
-    monkeypatch.setattr("tgi_bench.drive.control_pairs.time.monotonic", lambda: next(clock) / 10)
+    monkeypatch.setattr("tgi_bench.drive.control_requests.time.monotonic", lambda: next(clock) / 10)
     with FaultyServer() as server:
         asked = replace(ASKED, extent=timed(60_000_000_000))
         assert len(control_pairs(prepared(server.url, asked))) == 3

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tgi_bench.drive import core_wait
-from tgi_bench.drive.core_wait import CoreWait
+from tgi_bench.drive import server_host as core_wait
+from tgi_bench.drive.server_host import CoreWait
 
 IN_THE_WAY = "while True: pass"
 

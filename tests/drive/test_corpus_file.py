@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.drive.loads import counted, trial
-from tgi_bench.drive import corpus_file
-from tgi_bench.drive.corpus_file import read_corpus, require_files
+from tgi_bench.drive import load_files as corpus_file
+from tgi_bench.drive.load_files import read_corpus, require_files
 from tgi_bench.errors import InputError
 from tgi_bench.plan.corpus import Entry
 from tgi_bench.plan.load_trial import (

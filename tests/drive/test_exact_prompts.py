@@ -19,9 +19,8 @@ from tests.drive.fake_engines import Engine, serve
 from tgi_bench.ask import Asking
 from tgi_bench.dialects import speaking
 from tgi_bench.dialects.abilities import find_out
-from tgi_bench.drive.exact_prompts import Fitting, PromptCounter, fit, fitting
-from tgi_bench.drive.tokenizer_file import TokenizerFile
-from tgi_bench.drive.word_tokens import learn
+from tgi_bench.drive.exact_prompts import Fitting, PromptCounter, fit, fitting, learn
+from tgi_bench.drive.load_files import TokenizerFile
 from tgi_bench.errors import InputError
 from tgi_bench.plan.corpus import Corpus, Entry
 from tgi_bench.plan.load_trial import (

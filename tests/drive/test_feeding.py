@@ -14,8 +14,13 @@ from tests.drive.loads import MS, counted, outcomes, prepared, send_prepared, ti
 from tgi_bench.dialects import speaking
 from tgi_bench.dialects.answer import Answer, Reading
 from tgi_bench.dialects.dialect import Ask
-from tgi_bench.drive.feeding import ClosedFeeder, ConversationFeeder, TimedFeeder
-from tgi_bench.drive.request_maker import History, RequestMaker
+from tgi_bench.drive.feeding import (
+    ClosedFeeder,
+    ConversationFeeder,
+    History,
+    RequestMaker,
+    TimedFeeder,
+)
 from tgi_bench.drive.worker_messages import Returned
 from tgi_bench.load_observation import LoadStage, RequestObservation, RequestOutcome, TokenSource
 from tgi_bench.plan.load_trial import ClosedLoop, Fixed, Turns, Workload

@@ -25,7 +25,7 @@ from tests.drive.loads import (
     trial,
 )
 from tgi_bench.drive.load import run_stage
-from tgi_bench.drive.stage_ask import Listener, Progress, StageAsk
+from tgi_bench.drive.stage import Listener, Progress, StageAsk
 from tgi_bench.load_observation import LoadPart, RequestObservation, RequestOutcome
 from tgi_bench.plan.corpus import parse_corpus
 from tgi_bench.plan.load_trial import (

@@ -6,7 +6,7 @@ from array import array
 
 import pytest
 
-from tgi_bench.drive.parts import Parts
+from tgi_bench.drive.stage import Parts
 from tgi_bench.load_observation import LoadPart, RequestObservation, RequestOutcome, TokenSource
 from tgi_bench.plan.load_trial import Extent
 

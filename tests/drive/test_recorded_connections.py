@@ -19,8 +19,8 @@ from tests.drive.asks import CHAT
 from tests.drive.faulty_server import FaultyServer
 from tests.drive.loads import MS, closed, outcomes, prepared, send_prepared, timed, trial
 from tgi_bench.dialects.dialect import Abilities
-from tgi_bench.drive.prepared import Prepared
-from tgi_bench.drive.small_writes import control_requests
+from tgi_bench.drive.control_requests import control_requests
+from tgi_bench.drive.preparation import Prepared
 from tgi_bench.load_observation import RequestObservation, RequestOutcome
 from tgi_bench.plan.load_trial import ClosedLoop, LoadTrial
 

@@ -22,7 +22,7 @@ from tests.drive.replayer import (
 from tgi_bench.dialects import speaking
 from tgi_bench.dialects.dialect import Abilities
 from tgi_bench.drive.load import run_load
-from tgi_bench.drive.prepared import Prepared
+from tgi_bench.drive.preparation import Prepared
 from tgi_bench.load_observation import RequestObservation, RequestOutcome, TokenSource
 from tgi_bench.plan.load_trial import ClosedLoop
 

@@ -17,10 +17,15 @@ from tests.drive.test_exact_prompts import LONG, counts_by
 from tests.drive.test_feeding import reading, returned
 from tgi_bench.dialects.dialect import Abilities
 from tgi_bench.drive.exact_prompts import Fitting, fit
-from tgi_bench.drive.feeding import ClosedFeeder, ConversationFeeder, Feeder, TimedFeeder
-from tgi_bench.drive.prepared import Prepared
-from tgi_bench.drive.request_maker import RequestMaker
-from tgi_bench.drive.schedule import trace_requests
+from tgi_bench.drive.feeding import (
+    ClosedFeeder,
+    ConversationFeeder,
+    Feeder,
+    RequestMaker,
+    TimedFeeder,
+)
+from tgi_bench.drive.preparation import Prepared
+from tgi_bench.drive.stage import trace_requests
 from tgi_bench.plan.arrivals import send_offsets_ns
 from tgi_bench.plan.corpus import Corpus, parse_corpus
 from tgi_bench.plan.experiment_text import load_plan

@@ -12,9 +12,9 @@ import pytest
 from tests.drive.faulty_server import FaultyServer
 from tests.drive.loads import WORKLOAD, closed, prepared, send, send_prepared
 from tgi_bench.dialects.dialect import Ask
-from tgi_bench.drive import sent_texts
-from tgi_bench.drive.corpus_file import read_corpus
-from tgi_bench.drive.sent_texts import LEAST_HEAD, SentTexts
+from tgi_bench.drive import preparation as sent_texts
+from tgi_bench.drive.load_files import read_corpus
+from tgi_bench.drive.preparation import LEAST_HEAD, SentTexts
 from tgi_bench.load_observation import PromptTexts
 from tgi_bench.plan.load_trial import FileKind, Fixed, SharedPrefix, Turns, Workload, WorkloadFile
 

@@ -19,8 +19,8 @@ from tests.drive.fake_shard import (
     Script,
     serving,
 )
-from tgi_bench.drive.core_wait import CoreWait
 from tgi_bench.drive.ranks import HEALTH_CALLS, Ranks
+from tgi_bench.drive.server_host import CoreWait
 from tgi_bench.drive.shard import Room, drive, needed_tokens
 from tgi_bench.observation import Outcome, Phase, RankTiming, StepObservation, TrialEnd
 from tgi_bench.plan.plan import BatchTrial, Sampling

@@ -9,7 +9,7 @@ import pytest
 
 from tests.drive.faulty_server import FaultyServer
 from tests.drive.loads import MS, closed, outcomes, prepared, send, send_prepared
-from tgi_bench.drive.small_writes import FirstTokens, compared, control_requests
+from tgi_bench.drive.control_requests import FirstTokens, compared, control_requests
 from tgi_bench.load_observation import RequestOutcome, SmallWrites
 
 _LEAST_DELAY_NS = 30 * MS

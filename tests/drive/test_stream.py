@@ -13,7 +13,7 @@ import pytest
 from tests.drive.faulty_server import FaultyServer
 from tests.drive.loads import MS, Sent, at_rate, prepared, timed, trial
 from tgi_bench.drive.load import run_stage
-from tgi_bench.drive.stage_ask import Listener, Progress, StageAsk
+from tgi_bench.drive.stage import Listener, Progress, StageAsk
 from tgi_bench.errors import StepError
 from tgi_bench.load_observation import LoadStage, RequestOutcome
 from tgi_bench.observation import Outcome

@@ -16,7 +16,7 @@ from tests.torch_engine.needs_torch import needs_torch
 from tests.torch_engine.tiny import write_config
 from tgi_bench.cli.run_view import load
 from tgi_bench.devices.watch import TelemetryWatch
-from tgi_bench.drive.stage_ask import Progress, StageAsk
+from tgi_bench.drive.stage import Progress, StageAsk
 from tgi_bench.errors import LaunchError
 from tgi_bench.kinds.documents import documents
 from tgi_bench.observation import ServerFacts, StepObservation, TrialEnd

@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tgi_bench.analysis.remaining import Remaining, most_stages
-from tgi_bench.drive.stage_ask import Progress, StageAsk
+from tgi_bench.drive.stage import Progress, StageAsk
 from tgi_bench.errors import LaunchError
 from tgi_bench.inert import on_one_line
 from tgi_bench.observation import Outcome, Phase, ServerFacts, StepObservation, TrialEnd

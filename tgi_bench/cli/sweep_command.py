@@ -79,11 +79,11 @@ def sweep(sought: SweepAsked, options: SweepOptions) -> int:
     if any(d.launcher is LauncherKind.EMBEDDED for d in plan.deployments):
         _require_computable(plan)
     if any(trial.workload.file is not None for trial in plan.load_trials):
-        from tgi_bench.drive.corpus_file import require_files
+        from tgi_bench.drive.load_files import require_files
 
         require_files(plan.load_trials)
     if any(trial.tokenizer is not None for trial in plan.load_trials):
-        from tgi_bench.drive.tokenizer_file import require_package
+        from tgi_bench.drive.load_files import require_package
 
         require_package()
     with started_ahead(_workers_ahead(plan)) as ahead:

@@ -5,20 +5,76 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import sys
 from array import array
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
-from tgi_bench.drive.failure import FailedRequestError, failure_of
 from tgi_bench.drive.http_framing import ResponseFraming
-from tgi_bench.drive.quick_acknowledgement import Receive, acknowledging
 from tgi_bench.drive.worker_messages import Answered, joined
+from tgi_bench.errors import InputError
 from tgi_bench.kernel_stamps import ask_for_stamps
 from tgi_bench.load_observation import RequestOutcome
 
 if TYPE_CHECKING:
     from tgi_bench.drive.tls import TlsLayer
+
+
+Receive = Callable[[int, int], tuple[bytes, list[tuple[int, int, bytes]], int, object]]
+"""As socket.recvmsg."""
+
+
+def require_quick_acknowledgements() -> None:
+    """Raises InputError where this system has none."""
+    if sys.platform != "linux":
+        raise InputError("load.quickack: true needs Linux, which has TCP_QUICKACK: leave it out")
+
+
+def acknowledging(sock: socket.socket) -> Receive:
+    """recvmsg of the socket, and TCP_QUICKACK after it: what was received is acknowledged at once.
+
+    A server without TCP_NODELAY holds a small piece back while an earlier one is not acknowledged
+    (Nagle's algorithm), and Linux delays the acknowledgement on a connection that goes back and
+    forth by some 40 ms: so the first token of a kept-alive connection waits for a timer. The
+    option is not sticky (tcp(7)): it is set after each read.
+    """
+    receive, set_option = sock.recvmsg, sock.setsockopt
+    level, name = socket.IPPROTO_TCP, socket.TCP_QUICKACK
+
+    def received(
+        size: int, ancillary_size: int
+    ) -> tuple[bytes, list[tuple[int, int, bytes]], int, object]:
+        found = receive(size, ancillary_size)
+        set_option(level, name, 1)
+        return found
+
+    return received
+
+
+_OUT_OF = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL)
+
+
+class FailedRequestError(Exception):
+    """A connection could not be opened, or went away; `outcome` is that of its request."""
+
+    def __init__(self, outcome: RequestOutcome, reason: str) -> None:
+        super().__init__(reason)
+        self.outcome = outcome
+
+
+def failure_of(error: OSError, doing: str) -> FailedRequestError:
+    """The failure that an error of the system means. doing: "connect", "send", "read"."""
+    text = f"{doing}: {error.strerror or error}"
+    if error.errno in _OUT_OF:
+        return FailedRequestError(RequestOutcome.CLIENT_LIMIT, text)
+    if isinstance(error, TimeoutError):
+        return FailedRequestError(RequestOutcome.TIMEOUT, text)
+    if doing == "connect":
+        return FailedRequestError(RequestOutcome.CONNECTION_REFUSED, text)
+    return FailedRequestError(RequestOutcome.CONNECTION_RESET, text)
+
 
 READ_BYTES = 1 << 15
 IN, OUT = 1, 4

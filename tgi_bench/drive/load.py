@@ -13,10 +13,9 @@ from urllib.parse import urlsplit
 from tgi_bench.dialects.answer import OVERLOAD
 from tgi_bench.drive import worker_messages as w
 from tgi_bench.drive.load_stage import Stage, shares
-from tgi_bench.drive.preparation import LoadTarget, prepare
-from tgi_bench.drive.prepared import Prepared
+from tgi_bench.drive.preparation import LoadTarget, Prepared, prepare
 from tgi_bench.drive.server_host import HostWatch
-from tgi_bench.drive.stage_ask import Listener, StageAsk
+from tgi_bench.drive.stage import Listener, StageAsk
 from tgi_bench.drive.workers import Ahead, cores, started, wait_until_ready
 from tgi_bench.load_observation import LoadStage, RequestObservation
 from tgi_bench.plan.load_trial import Arrivals, ClosedLoop, LoadTrial, OpenLoop, TraceTimes

@@ -11,19 +11,27 @@ from dataclasses import replace
 from tgi_bench.dialects.answer import Reading
 from tgi_bench.dialects.reading import read_answer
 from tgi_bench.drive import worker_messages as w
-from tgi_bench.drive.feeding import ClosedFeeder, ConversationFeeder, Feeder, TimedFeeder
-from tgi_bench.drive.parts import NO_END, Parts
-from tgi_bench.drive.prepared import Prepared
+from tgi_bench.drive.feeding import (
+    ClosedFeeder,
+    ConversationFeeder,
+    Feeder,
+    RequestMaker,
+    TimedFeeder,
+)
+from tgi_bench.drive.preparation import Prepared
 from tgi_bench.drive.refusal import together
-from tgi_bench.drive.request_maker import RequestMaker
-from tgi_bench.drive.schedule import (
+from tgi_bench.drive.server_host import HostWatch
+from tgi_bench.drive.stage import (
+    NO_END,
+    Listener,
+    Parts,
+    Progress,
+    StageAsk,
     ended_by,
     most_requests,
     planned_length_ns,
     trace_requests,
 )
-from tgi_bench.drive.server_host import HostWatch
-from tgi_bench.drive.stage_ask import Listener, Progress, StageAsk
 from tgi_bench.drive.workers import WorkerProcess, answers, heard
 from tgi_bench.errors import StepError
 from tgi_bench.load_observation import (

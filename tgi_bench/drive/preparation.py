@@ -1,18 +1,121 @@
-"""What a load needs before its clock starts: the server asked, files read, prompts made exact."""
+"""What a load needs before its clock starts: the server asked, files read, prompts made exact.
+
+Also which texts were sent before, or begin as one that was: a cache may have answered them.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from tgi_bench.dialects import speaking
 from tgi_bench.dialects.dialect import Abilities, Ask, AskOptions, body_bytes
 from tgi_bench.dialects.identity import LoadIdentity
-from tgi_bench.drive.prepared import Prepared
-from tgi_bench.drive.quick_acknowledgement import require_quick_acknowledgements
-from tgi_bench.load_observation import StageConditions
+from tgi_bench.drive.connection import require_quick_acknowledgements
+from tgi_bench.load_observation import CacheCounters, PromptTexts, StageConditions
 from tgi_bench.plan.load_trial import LoadTrial
 from tgi_bench.plan.plan import ANY_MODEL
+
+if TYPE_CHECKING:
+    from tgi_bench.plan.corpus import Corpus
+    from tgi_bench.plan.request_spec import RequestSpec
+
+
+LEAST_HEAD = 128
+"""Characters, some 32 tokens: two blocks of a cache. Longer heads are looked for at its doubles."""
+_LEAST_WORDS = 4
+"""A text that this client makes is new from so many words on."""
+_MOST_KEPT = 1 << 18
+"""Of texts, and of heads: 20 MB each. Later ones are compared with these, and not kept."""
+
+
+class SentTexts:
+    """Texts that one server was sent, load after load; hashes of them are kept."""
+
+    def __init__(self) -> None:
+        self._texts: set[int] = set()
+        self._heads: set[int] = set()
+        self._counted = PromptTexts()
+
+    def begin(self) -> None:
+        """Another stage: it is counted by itself, and compared with all before."""
+        self._counted = PromptTexts()
+
+    @property
+    def counted(self) -> PromptTexts:
+        """Of this stage so far."""
+        return self._counted
+
+    def add(self, ask: Ask, made: bool) -> None:
+        """One that begins a conversation. made: its text is this client's, not a file's."""
+        text = ask.prompt or "\n".join(f"{role}: {said}" for role, said in ask.messages)
+        was, size = self._counted, len(text)
+        repeated = _kept(self._texts, hash(text))
+        head = self._shared_head(text)
+        if made and len(text.split(None, _LEAST_WORDS)) < _LEAST_WORDS:
+            repeated = False
+        begins_alike = bool(head) and not repeated
+        self._counted = replace(
+            was,
+            sent=was.sent + 1,
+            repeated=was.repeated + repeated,
+            shared_heads=was.shared_heads + begins_alike,
+            characters=was.characters + size,
+            repeated_characters=was.repeated_characters + size * repeated,
+            shared_characters=was.shared_characters + head * begins_alike,
+        )
+
+    def _shared_head(self, text: str) -> int:
+        """Characters that it has in common with one before: at least so many."""
+        shared, size = 0, LEAST_HEAD
+        while size < len(text):
+            if _kept(self._heads, hash(text[:size])):
+                shared = size
+            size *= 2
+        return shared
+
+
+def _kept(seen: set[int], key: int) -> bool:
+    """Whether it was there; it is from now on, as far as there is room."""
+    if key in seen:
+        return True
+    if len(seen) < _MOST_KEPT:
+        seen.add(key)
+    return False
+
+
+Details = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """One trial, ready to be sent as often as it must be.
+
+    count_tokens: of a text, by a tokenizer file; None where there is none. fitted: a request's
+    text with exactly as many tokens as it asks for, as far as it can be known. details: what was
+    found.
+    conditions: what is known of the server before its first answer, for a stage's record.
+    start: as draws.text_seed has it. cache_counted: asks the server's /metrics; None where they
+    are not to be asked. texts: that the server was sent.
+    """
+
+    trial: LoadTrial
+    url: str
+    host: str
+    base_path: str
+    headers: tuple[tuple[str, str], ...]
+    verify_tls: bool
+    abilities: Abilities
+    corpus: Corpus | None
+    count_tokens: Callable[[str], int] | None
+    fitted: Callable[[RequestSpec], str]
+    details: Details
+    conditions: StageConditions = field(default_factory=StageConditions)
+    start: str = ""
+    cache_counted: Callable[[], CacheCounters | None] | None = None
+    texts: SentTexts = field(default_factory=SentTexts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +159,7 @@ def prepare(
     details = [("Server", identity.sentence)]
     corpus = None
     if trial.workload.file is not None:
-        from tgi_bench.drive.corpus_file import read_corpus
+        from tgi_bench.drive.load_files import read_corpus
 
         corpus, digest = read_corpus(trial.workload.file)
         details.append(("Workload file", f"{trial.workload.file.path}, SHA-256 {digest}"))
@@ -91,8 +194,7 @@ def prepare(
     if not control:
         return prepared
     from tgi_bench.drive.cache_counters import asker
-    from tgi_bench.drive.control_pairs import control_pairs
-    from tgi_bench.drive.small_writes import control_requests
+    from tgi_bench.drive.control_requests import control_pairs, control_requests
 
     conditions = replace(
         prepared.conditions,

@@ -17,7 +17,7 @@ from typing import TypeAlias
 import grpc
 from google.protobuf.message import DecodeError
 
-from tgi_bench.drive.core_wait import CoreWait
+from tgi_bench.drive.server_host import CoreWait
 from tgi_bench.errors import StepError
 from tgi_bench.memory_evidence import out_of_memory
 from tgi_bench.observation import Outcome, ShardFacts

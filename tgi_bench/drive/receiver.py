@@ -12,11 +12,18 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from tgi_bench.drive.connection import IN, OUT, READ_BYTES, Connection, State
-from tgi_bench.drive.failure import FailedRequestError, failure_of
+from tgi_bench.drive.connection import (
+    IN,
+    OUT,
+    READ_BYTES,
+    Connection,
+    FailedRequestError,
+    Receive,
+    State,
+    failure_of,
+)
 from tgi_bench.drive.http_framing import FramingError
 from tgi_bench.drive.pool import Pool
-from tgi_bench.drive.quick_acknowledgement import Receive
 from tgi_bench.http_rules import encoded_as, not_identity
 from tgi_bench.kernel_stamps import ANCILLARY_BYTES, WallClock, unpack_stamp
 from tgi_bench.load_observation import RequestOutcome

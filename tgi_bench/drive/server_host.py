@@ -1,4 +1,7 @@
-"""What of this machine's CPU a server on it had during a load, and what it waited for a core."""
+"""What of this machine's CPU a server on it had during a load, and what it waited for a core.
+
+The client's own waits too, from the kernel's account of its threads.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,41 @@ from tgi_bench.process_tree import (
     ticks_ns,
     tree,
 )
+
+_THREADS = Path("/proc/self/task")
+
+
+class CoreWait:
+    """The account as it is at this moment: by thread, the time in which it could have run and had
+    no core. Empty where the kernel does not say (schedstat of Linux)."""
+
+    def __init__(self) -> None:
+        self._by_thread: dict[str, int] = {}
+        try:
+            for thread in _THREADS.iterdir():
+                self._read(thread)
+        except (OSError, ValueError, IndexError):
+            self._by_thread = {}
+
+    def _read(self, thread: Path) -> None:
+        try:
+            text = (thread / "schedstat").read_text(encoding="ascii")
+        except (FileNotFoundError, ProcessLookupError):
+            return  # it has ended since it was listed, or the kernel keeps no such account
+        self._by_thread[thread.name] = int(text.split()[1])
+
+    def until_ns(self, later: CoreWait) -> int | None:
+        """The longest that one thread waited from then until `later`; None where nobody says.
+
+        Waits of several threads lie beside each other or are of none that an answer waited for:
+        their sum would be more than was lost.
+        """
+        if not self._by_thread or not later._by_thread:
+            return None
+        return max(
+            waited - self._by_thread.get(thread, 0) for thread, waited in later._by_thread.items()
+        )
+
 
 _BUSY = (1, 2, 3, 6, 7, 8)
 """user, nice, system, irq, softirq, steal: all but idle and iowait; guests are in user."""

@@ -19,8 +19,7 @@ from typing import cast
 
 from tgi_bench.drive import worker_messages as w
 from tgi_bench.drive.channel import Channel, Message
-from tgi_bench.drive.connection import Connection, Job, Poller, State
-from tgi_bench.drive.failure import FailedRequestError
+from tgi_bench.drive.connection import Connection, FailedRequestError, Job, Poller, State
 from tgi_bench.drive.pool import Pool
 from tgi_bench.drive.receiver import Receiver
 from tgi_bench.drive.refusal import SlotWaits

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 
-from tgi_bench.drive.failure import FailedRequestError
+from tgi_bench.drive.connection import FailedRequestError
 from tgi_bench.load_observation import RequestOutcome
 
 _READ_BYTES = 1 << 16

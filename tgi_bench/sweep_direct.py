@@ -18,7 +18,7 @@ from typing import Protocol
 from tgi_bench.devices.take import own_devices
 from tgi_bench.devices.watch import TelemetryWatch
 from tgi_bench.drive.direct import DirectHost
-from tgi_bench.drive.direct_messages import RunAsk
+from tgi_bench.drive.messages import RunAsk
 from tgi_bench.errors import LaunchError, StepError
 from tgi_bench.kinds.direct.search import BatchProbe, LargestBatch, bracket, next_batch
 from tgi_bench.observation import Outcome, TrialEnd

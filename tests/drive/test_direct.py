@@ -16,7 +16,7 @@ import pytest
 
 from tests.drive.direct_models import direct_model, tiny
 from tests.torch_engine.needs_torch import needs_torch
-from tgi_bench.drive import direct_messages as d
+from tgi_bench.drive import messages as d
 from tgi_bench.drive.direct import DirectHost
 from tgi_bench.errors import StepError
 from tgi_bench.observation import Outcome
@@ -46,18 +46,20 @@ def children() -> list[int]:
 
 
 def test_messages_come_back_equal() -> None:
-    load = d.LoadAsk(direct_model("org/model", limit_bytes=5), 1, 1234)
-    assert d.LoadAsk.of(load.message()) == load
-    for task in (SUMMARIZE, GenerateTask(7, 5, 3, None)):
-        run = d.RunAsk(task, 3, 2, 1, True, 9)
-        assert d.RunAsk.of(run.message()) == run
-    facts = DirectFacts("cpu", 1, None, True, "float32", 10, 40, "T", 5, (("torch", "2"),))
-    assert d.facts_of(d.loaded(facts)) == facts
     call = TaskCall(TaskPart.MAP, 7, 5, 10, array("q", [12, 15]))
-    ran = TaskRun(3, 2, 1, True, 10, 20, None, (call,), Outcome.OK, "")
-    assert d.run_of(d.ran(ran)) == ran
-    failure = (Outcome.OUT_OF_MEMORY, "why")
-    assert d.failure_of(d.failed(*failure)) == failure
+    values: tuple[object, ...] = (
+        d.LoadAsk(direct_model("org/model", limit_bytes=5), 1, 1234),
+        d.RunAsk(SUMMARIZE, 3, 2, 1, True, 9),
+        d.RunAsk(GenerateTask(7, 5, 3, None), 3, 2, 1, True, 9),
+        DirectFacts("cpu", 1, None, True, "float32", 10, 40, "T", 5, (("torch", "2"),)),
+        TaskRun(3, 2, 1, True, 10, 20, None, (call,), Outcome.OK, ""),
+        (Outcome.OUT_OF_MEMORY, "why"),
+    )
+    for value in values:
+        message = d.told("kind", value)
+        assert (message[0], d.of(type(value), message)) == ("kind", value)
+    with pytest.raises(TypeError, match="TaskRun was to come, and tuple came"):
+        d.of(TaskRun, message)
 
 
 @needs_torch

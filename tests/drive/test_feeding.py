@@ -21,7 +21,7 @@ from tgi_bench.drive.feeding import (
     RequestMaker,
     TimedFeeder,
 )
-from tgi_bench.drive.worker_messages import Returned
+from tgi_bench.drive.messages import Returned
 from tgi_bench.load_observation import LoadStage, RequestObservation, RequestOutcome, TokenSource
 from tgi_bench.plan.load_trial import ClosedLoop, Fixed, Turns, Workload
 from tgi_bench.plan.request_spec import RequestSpec

@@ -12,7 +12,7 @@ import struct
 from collections import deque
 
 Message = tuple[object, ...]
-"""The message's kind, then what belongs to it; worker_messages.py knows the kinds."""
+"""The message's kind, then what belongs to it; messages.py knows the kinds."""
 
 _LENGTH = struct.Struct("<I")
 _READ_BYTES = 1 << 18

@@ -13,7 +13,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
 from tgi_bench.drive.http_framing import ResponseFraming
-from tgi_bench.drive.worker_messages import Answered, joined
+from tgi_bench.drive.messages import Answered, joined
 from tgi_bench.errors import InputError
 from tgi_bench.kernel_stamps import ask_for_stamps
 from tgi_bench.load_observation import RequestOutcome

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import BinaryIO, Self
 
-from tgi_bench.drive import direct_messages as d
+from tgi_bench.drive import messages as d
 from tgi_bench.drive.channel import Channel, Message
 from tgi_bench.errors import StepError
 from tgi_bench.memory_evidence import KillCounter, out_of_memory
@@ -54,15 +54,15 @@ class DirectHost:
         port = _free_port() if self.model.num_shard > 1 else 0
         self._processes = [_Process(self.model, self._log) for _ in range(self.model.num_shard)]
         for rank, process in enumerate(self._processes):
-            process.channel.send(d.LoadAsk(self.model, rank, port).message())
+            process.channel.send(d.told(d.LOAD, d.LoadAsk(self.model, rank, port)))
         answer = self._heard("loading the model", self.model.load_timeout_s)
-        return d.facts_of(answer)
+        return d.of(DirectFacts, answer)
 
     def run(self, ask: d.RunAsk, timeout_s: float) -> TaskRun:
         """Run the task once. Raises StepError with the outcome; end the host after that."""
         for process in self._processes:
-            process.channel.send(ask.message())
-        return d.run_of(self._heard("a run", timeout_s))
+            process.channel.send(d.told(d.RUN, ask))
+        return d.of(TaskRun, self._heard("a run", timeout_s))
 
     def end(self) -> None:
         """End the processes, which frees all that they hold."""
@@ -86,7 +86,8 @@ class DirectHost:
             for index, process in waiting:
                 for message in process.channel.receive():
                     if message[0] == d.FAILED:
-                        raise StepError(*d.failure_of(message))
+                        outcome, reason = d.of(tuple, message)
+                        raise StepError(outcome, reason)
                     answers[index] = message
                 if process.channel.closed and index not in answers:
                     raise self._died(process, what)

@@ -20,9 +20,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tgi_bench.drive import direct_messages as d
+from tgi_bench.drive import messages as d
 from tgi_bench.drive.channel import Channel, Message
-from tgi_bench.drive.direct_messages import RunAsk
+from tgi_bench.drive.messages import RunAsk
 from tgi_bench.errors import InputError
 from tgi_bench.inert import one_line
 from tgi_bench.observation import Outcome
@@ -199,12 +199,12 @@ def _answer(
     """The model from now on, and what is said."""
     try:
         if message[0] == d.LOAD:
-            model, facts = _load(d.LoadAsk.of(message), began_ns)
-            return model, d.loaded(facts)
+            model, facts = _load(d.of(d.LoadAsk, message), began_ns)
+            return model, d.told(d.LOADED, facts)
         if model is None:
             raise InputError("no model was loaded before a task was asked")
 
-        return model, d.ran(run_task(model, d.RunAsk.of(message)))
+        return model, d.told(d.RAN, run_task(model, d.of(d.RunAsk, message)))
     except MemoryError as error:
         outcome, reason = Outcome.OUT_OF_MEMORY, str(error) or "CPU out of memory"
     except InputError as error:
@@ -213,7 +213,7 @@ def _answer(
         outcome, reason = _failure(error)
     # The frames of the failed step, and the tensors in them, are gone by now.
     gc.collect()
-    return model, d.failed(outcome, one_line(reason)[:_LONGEST_REASON])
+    return model, d.told(d.FAILED, (outcome, one_line(reason)[:_LONGEST_REASON]))
 
 
 def _failure(error: Exception) -> tuple[Outcome, str]:

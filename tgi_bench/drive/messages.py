@@ -1,16 +1,24 @@
-"""What the driver and its workers say to each other, as typed values around the channel's tuples.
+"""What the driver and its processes say to each other: typed values around the channel's tuples.
 
-To a worker: SETUP, START, JOBS, LAST, DRAIN, CUT. From it: READY, ANSWERS, DONE.
+To a worker of a load: SETUP, START, JOBS, LAST, DRAIN, CUT. From it: READY, ANSWERS, DONE.
+To a process of direct mode: LOAD, RUN. From it: LOADED, RAN, or FAILED in place of either; each
+with one value, whole (`told`, `of`).
 """
 
 from __future__ import annotations
 
 from array import array
 from dataclasses import astuple, dataclass
+from typing import TYPE_CHECKING, ClassVar, Self, TypeVar, cast
 
-from tgi_bench.dialects.answer import Answer
 from tgi_bench.drive.channel import Message
 from tgi_bench.load_observation import RequestOutcome
+
+if TYPE_CHECKING:
+    from tgi_bench.dialects.answer import Answer
+    from tgi_bench.plan.task_trial import DirectModel, GenerateTask, SummarizeTask
+
+T = TypeVar("T")
 
 SETUP = "setup"
 START = "start"
@@ -25,10 +33,31 @@ CUT = "cut"
 READY = "ready"
 ANSWERS = "answers"
 DONE = "done"
+LOAD = "load"
+RUN = "run"
+LOADED = "loaded"
+RAN = "ran"
+FAILED = "failed"
+
+
+class _Plain:
+    """A dataclass of numbers, texts and tuples, which the channel takes field by field."""
+
+    __slots__ = ()
+    KIND: ClassVar[str]
+
+    def message(self) -> Message:
+        """For the channel."""
+        return (self.KIND, *astuple(self))  # type: ignore[call-overload]
+
+    @classmethod
+    def of(cls, message: Message) -> Self:
+        """From the channel."""
+        return cls(*message[1:])
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerSetup:
+class WorkerSetup(_Plain):
     """How a worker is to send.
 
     slots: requests in flight of the jobs without a time. connections: to open before the start.
@@ -40,6 +69,8 @@ class WorkerSetup:
     holds, as a regular expression, that refuses inside a 200, so that its slot waits; b"": none
     ever waits. quickack: each read is acknowledged at once.
     """
+
+    KIND = SETUP
 
     host: str
     port: int
@@ -57,43 +88,29 @@ class WorkerSetup:
     refusal: bytes
     quickack: bool
 
-    def message(self) -> Message:
-        """For the channel."""
-        return (SETUP, *astuple(self))
-
-    @classmethod
-    def of(cls, message: Message) -> WorkerSetup:
-        """From the channel."""
-        return cls(*message[1:])  # type: ignore[arg-type]
-
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class Ready(_Plain):
     """connections: open ones. failure: why one could not be opened, or "".
 
     stamp_reason: why stamps are not the kernel's; "" where they are.
     """
 
+    KIND = READY
+
     connections: int
     failure: str
     stamp_reason: str
 
-    def message(self) -> Message:
-        """For the channel."""
-        return (READY, *astuple(self))
-
-    @classmethod
-    def of(cls, message: Message) -> Ready:
-        """From the channel."""
-        return cls(*message[1:])  # type: ignore[arg-type]
-
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class Done(_Plain):
     """What a worker was. cpu_ns: since the start. peak_bytes: of its memory.
 
     opened: connections before the start; reopened: after it. waits: fields of Waits.
     """
+
+    KIND = DONE
 
     cpu_ns: int
     peak_bytes: int
@@ -102,15 +119,6 @@ class Done:
     reopened: int
     user_stamped: int
     waits: tuple[int, int, int]
-
-    def message(self) -> Message:
-        """For the channel."""
-        return (DONE, *astuple(self))
-
-    @classmethod
-    def of(cls, message: Message) -> Done:
-        """From the channel."""
-        return cls(*message[1:])  # type: ignore[arg-type]
 
 
 JobFields = tuple[int, int, bytes]
@@ -137,6 +145,8 @@ class Returned:
     @classmethod
     def of(cls, fields: Answered) -> Returned:
         """From the tuple that a worker makes."""
+        from tgi_bench.dialects.answer import Answer  # no worker needs what knows the dialects
+
         number, intended, sent, new, status, headers, *body, head, ended, failure, why, n = fields
         answer = Answer(
             status=status or None,
@@ -148,6 +158,45 @@ class Returned:
             reason=why,
         )
         return cls(number, intended, sent or None, new, answer, n)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadAsk:
+    """Load the model, as one rank of it. master_port: where ranks meet; 0 where there is one."""
+
+    model: DirectModel
+    shard_rank: int
+    master_port: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunAsk:
+    """Run the task once. batch_size: of its calls, also where the task itself looks for one."""
+
+    task: GenerateTask | SummarizeTask
+    batch_size: int
+    probe: int
+    run_index: int
+    warmup: bool
+    prompt_seed: int
+
+
+def told(kind: str, value: object) -> Message:
+    """For the channel: a value of any type, between processes of one Python that trust each
+    other."""
+    import pickle  # no worker of a load needs it
+
+    return (kind, pickle.dumps(value))
+
+
+def of(kind: type[T], message: Message) -> T:
+    """From the channel: the value that was told, which is of that type."""
+    import pickle
+
+    value = pickle.loads(cast(bytes, message[1]))
+    if not isinstance(value, kind):
+        raise TypeError(f"{kind.__name__} was to come, and {type(value).__name__} came")
+    return value
 
 
 def joined(headers: tuple[tuple[bytes, bytes], ...]) -> bytes:

@@ -309,6 +309,46 @@ class TestADialect:
         assert any("/say, " in page.read_text(encoding="utf-8") for page in run.glob("*.md"))
 
 
+_RECORD = """
+import dataclasses, json, sqlite3, sys
+from pathlib import Path
+from tests.record import samples
+from tgi_bench.observation import StepObservation
+from tgi_bench.record.store import RunStore
+folder = Path(sys.argv[1])
+trial_id = samples.plan().trials[0].trial_id
+seen = [dataclasses.replace(step, cores=(0, step.step_index)) for step in samples.run_of(0)]
+with RunStore.create(folder, samples.header()) as store:
+    store.add(store.begin(trial_id), seen)
+with RunStore.open(folder, writable=False) as store:
+    assert list(store.seen(trial_id, StepObservation)) == seen
+rows = sqlite3.connect(folder / "run.db").execute("SELECT cores, waited_ns FROM steps")
+print(json.dumps(rows.fetchall()))
+"""
+
+
+def test_a_field_of_an_observation_is_declared_once(tmp_path: Path) -> None:
+    """In its class: run.db has a column for it, which is written, checked and read."""
+    ignore = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "tgi_bench", tmp_path / "tgi_bench", ignore=ignore)
+    path = tmp_path / "tgi_bench" / "observation.py"
+    last = "    health_ns: int | None = None\n"
+    before, _, after = path.read_text(encoding="utf-8").partition(last)
+    assert after
+    added = "    cores: tuple[int, ...] = ()\n    waited_ns: int | None = None\n"
+    path.write_text(before + last + added + after, encoding="utf-8")
+    made = subprocess.run(
+        [sys.executable, "-c", _RECORD, str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(tmp_path), str(ROOT)))},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert made.returncode == 0, made.stderr
+    assert json.loads(made.stdout) == [["[0,0]", None], ["[0,1]", None], ["[0,2]", None]]
+
+
 def _enums(schema: object) -> list[object]:
     """Every list of allowed values in it."""
     if isinstance(schema, list):

@@ -32,7 +32,8 @@ def test_no_secret_and_no_name_of_the_machine(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_what_a_resumed_run_adds() -> None:
-    added = environment.resumed()
+    with environment.asking() as questions:
+        added = questions.resumed()
     assert [name for name, _ in added] == [
         "Resumed (UTC)",
         "Load average when resumed",
@@ -49,46 +50,32 @@ def test_cpu_and_memory() -> None:
         assert environment.memory(text) == "unknown"
 
 
-@pytest.mark.parametrize(
-    ("script", "says"),
-    [
-        (
-            "printf 'NVIDIA A100-SXM4-40GB, 535.104, 40960 MiB\\nNVIDIA L4, 535.104, 23034 MiB\\n'",
-            "NVIDIA A100-SXM4-40GB, 535.104, 40960 MiB; NVIDIA L4, 535.104, 23034 MiB",
-        ),
-        ("true", "none found"),
-        ("echo failed; exit 9", "not known: nvidia-smi exited with 9"),
-    ],
-)
-def test_gpus(tmp_path: Path, script: str, says: str) -> None:
-    command = tmp_path / "nvidia-smi"
-    command.write_text(f"#!/bin/sh\n{script}\n")
-    command.chmod(0o755)
-    assert environment.gpus(str(command)).replace(str(tmp_path) + "/", "") == says
+_TWO = "NVIDIA A100-SXM4-40GB, 535.104, 40960 MiB; NVIDIA L4, 535.104, 23034 MiB"
+_HEAD = "| NVIDIA-SMI 535.104.05   Driver Version: 535.104.05   CUDA Version: 12.2 |"
 
 
 @pytest.mark.parametrize(
-    ("script", "says"),
+    ("script", "gpus", "cuda"),
     [
-        (
-            "echo '| NVIDIA-SMI 535.104.05   Driver Version: 535.104.05   CUDA Version: 12.2 |'",
-            "12.2",
-        ),
-        ("echo something else", "unknown"),
-        ("exit 9", "not known: nvidia-smi exited with 9"),
+        (f"[ $# = 0 ] && echo '{_HEAD}' || echo '{_TWO}' | sed 's/; /\\n/'", _TWO, "12.2"),
+        ("[ $# = 0 ] && echo something else", "not known: nvidia-smi exited with 1", "unknown"),
+        ("true", "none found", "unknown"),
+        ("exit 9", *["not known: nvidia-smi exited with 9"] * 2),
+        (None, *["not known: nvidia-smi did not answer (PermissionError)"] * 2),
+        ("", "none found", "none found"),
     ],
 )
-def test_cuda(tmp_path: Path, script: str, says: str) -> None:
+def test_gpus_and_cuda(tmp_path: Path, script: str | None, gpus: str, cuda: str) -> None:
+    """script: of nvidia-smi; "": there is none, None: it is a folder."""
     command = tmp_path / "nvidia-smi"
-    command.write_text(f"#!/bin/sh\n{script}\n")
-    command.chmod(0o755)
-    assert environment.cuda(str(command)).replace(str(tmp_path) + "/", "") == says
-
-
-def test_gpus_without_a_driver(tmp_path: Path) -> None:
-    assert environment.gpus(str(tmp_path / "nvidia-smi")) == "none found"
-    (tmp_path / "folder").mkdir()
-    assert environment.gpus(str(tmp_path / "folder")).startswith("not known: ")
+    if script is None:
+        command.mkdir()
+    elif script:
+        command.write_text(f"#!/bin/sh\n{script}\n")
+        command.chmod(0o755)
+    facts = dict(environment.Questions(str(command)).facts())
+    said = [facts[name].replace(f"{tmp_path}/", "") for name in ("GPUs", "CUDA")]
+    assert said == [gpus, cuda]
 
 
 def test_outside_of_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -138,16 +138,16 @@ def _sql(run_dir: Path, statement: str) -> None:
 
 
 def test_a_lock_excludes_and_leaves_nothing(tmp_path: Path) -> None:
-    assert not RunLock.held(tmp_path)
+    assert RunLock.holder(tmp_path) is None
     with RunLock(tmp_path):
-        assert RunLock.held(tmp_path)
+        assert RunLock.holder(tmp_path) is not None
         with (
             pytest.raises(ResultsError, match=f"another sweep \\(process {os.getpid()}\\)"),
             RunLock(tmp_path),
         ):
             raise AssertionError("two sweeps hold one lock")
-        assert RunLock.held(tmp_path)
-    assert not RunLock.held(tmp_path)
+        assert RunLock.holder(tmp_path) is not None
+    assert RunLock.holder(tmp_path) is None
     assert list(tmp_path.iterdir()) == []
 
 
@@ -161,12 +161,12 @@ def test_a_lock_is_free_after_kill_9(tmp_path: Path) -> None:
     ) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
-        assert RunLock.held(tmp_path)
+        assert RunLock.holder(tmp_path) is not None
         os.kill(holder.pid, signal.SIGKILL)
     assert (tmp_path / "lock").exists()
-    assert not RunLock.held(tmp_path)
+    assert RunLock.holder(tmp_path) is None
     with RunLock(tmp_path):
-        assert RunLock.held(tmp_path)
+        assert RunLock.holder(tmp_path) is not None
 
 
 def test_a_lock_in_no_folder(tmp_path: Path) -> None:

@@ -32,12 +32,13 @@ Facts = tuple[tuple[str, str], ...]
 class Questions:
     """What other programs are asked, all at once: they answer while something else is done."""
 
-    def __init__(self) -> None:
+    def __init__(self, nvidia: str = _NVIDIA) -> None:
         self._state = _git("status", "--porcelain=v2", "--branch", "--", ".")
         # Installed below another project's checkout, that project's commit would say nothing.
         self._tracked = _git("ls-files", "--error-unmatch", "__init__.py")
-        self._gpus = _gpu_query(_NVIDIA)
-        self._cuda = _Program([_NVIDIA], _GPU_TIMEOUT_S)
+        query = "--query-gpu=name,driver_version,memory.total"
+        self._gpus = _Program([nvidia, query, "--format=csv,noheader"], _GPU_TIMEOUT_S)
+        self._cuda = _Program([nvidia], _GPU_TIMEOUT_S)
 
     def facts(self) -> Facts:
         """Name and value of each, in the order to be shown; "unknown" where it is not said."""
@@ -100,12 +101,6 @@ def capture() -> Facts:
         return questions.facts()
 
 
-def resumed() -> Facts:
-    """`Questions.resumed`, asked and waited for."""
-    with asking() as questions:
-        return questions.resumed()
-
-
 def cpu_model(cpuinfo: str) -> str:
     """The first processor's `model name` of /proc/cpuinfo."""
     return _field(cpuinfo, "model name") or platform.processor() or _UNKNOWN
@@ -117,16 +112,6 @@ def memory(meminfo: str) -> str:
     if not words or not words[0].isdigit():
         return _UNKNOWN
     return f"{int(words[0]) / 2**20:.1f} GiB"
-
-
-def gpus(command: str = _NVIDIA) -> str:
-    """Each GPU's name, driver and memory as nvidia-smi says; "none found" without nvidia-smi."""
-    return _gpu_rows(_gpu_query(command))
-
-
-def cuda(command: str = _NVIDIA) -> str:
-    """The newest CUDA that the driver runs, as the head of nvidia-smi's table says."""
-    return _cuda_version(_Program([command], _GPU_TIMEOUT_S))
 
 
 class _Program:
@@ -180,11 +165,6 @@ class _Program:
             self._process.kill()
             self._process.communicate()
             self._process = None
-
-
-def _gpu_query(command: str) -> _Program:
-    query = [command, "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
-    return _Program(query, _GPU_TIMEOUT_S)
 
 
 def _gpu_rows(program: _Program) -> str:

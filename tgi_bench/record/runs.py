@@ -128,11 +128,6 @@ class RunLock:
         self._descriptor: int | None = None
 
     @staticmethod
-    def held(run_dir: Path) -> bool:
-        """Whether a living process holds the lock of that run."""
-        return RunLock.holder(run_dir) is not None
-
-    @staticmethod
     def holder(run_dir: Path) -> str | None:
         """The process id of the one that holds it, "unknown" where it does not say; or None."""
         try:

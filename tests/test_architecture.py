@@ -33,7 +33,7 @@ ARROWS: dict[str, frozenset[str]] = {
     "wire": frozenset(),
     "estimate": frozenset(),
     "torch_engine": frozenset({"estimate"}),
-    "dialects": frozenset({"ask"}),
+    "dialects": frozenset({"sections", "ask"}),
     "plan": frozenset({"dialects", "engines", "sections"}),
     "devices": frozenset({"plan"}),
     "launch": frozenset({"ask", "dialects", "engines", "sections", "plan", "devices"}),
@@ -57,7 +57,17 @@ ARROWS: dict[str, frozenset[str]] = {
         }
     ),
     "published": frozenset(
-        {"dialects", "kinds", "report", "analysis", "record", "estimate", "engines", "plan"}
+        {
+            "sections",
+            "dialects",
+            "kinds",
+            "report",
+            "analysis",
+            "record",
+            "estimate",
+            "engines",
+            "plan",
+        }
     ),
     "server": frozenset({"wire", "estimate", "torch_engine", "kernel_stamps"}),
     "watcher": frozenset({"drive", "plan"}),

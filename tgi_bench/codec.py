@@ -27,12 +27,22 @@ def from_json(kind: type[T], text: str | bytes) -> T:
     Raises ValueError where the text does not hold one.
     """
     try:
-        value: T = _adapter(kind).validate_python(json.loads(text))
+        value: T = _read(_adapter(kind), text)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         place = ".".join(map(str, first["loc"]))
         raise ValueError(f"{place}: {first['msg']}" if place else first["msg"]) from error
     return value
+
+
+def _read(adapter: TypeAdapter[Any], text: str | bytes) -> Any:
+    try:
+        return adapter.validate_json(text, by_alias=False, by_name=True)
+    except ValidationError as error:
+        if error.errors(include_url=False)[0]["type"] != "json_invalid":
+            raise
+    # Half a character, which a server or a command line can say, only Python reads.
+    return adapter.validate_python(json.loads(text))
 
 
 def _adapter(kind: Any) -> TypeAdapter[Any]:

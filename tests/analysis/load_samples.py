@@ -6,7 +6,6 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tgi_bench.dialects.sampling import Sampling
 from tgi_bench.load_observation import (
     ClientFacts,
     LoadPart,
@@ -24,6 +23,7 @@ from tgi_bench.plan.load_trial import (
     Process,
     Workload,
 )
+from tgi_bench.sections.section import Sampling
 
 MS = 1_000_000
 S = 1_000 * MS

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tgi_bench.analysis.run import DeploymentRecord
-from tgi_bench.dialects.sampling import Sampling
 from tgi_bench.engines.engine import Engine
 from tgi_bench.kinds.batch.metrics import TrialSummary
 from tgi_bench.kinds.batch.summary import summarise
@@ -28,6 +27,7 @@ from tgi_bench.plan.plan import (
     Plan,
     Timeouts,
 )
+from tgi_bench.sections.section import Sampling
 
 MS = 1_000_000
 GREEDY = Sampling(False, None, None, None, None, None, False)

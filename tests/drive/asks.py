@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from tgi_bench.dialects import speaking
 from tgi_bench.dialects.answer import Answer
 from tgi_bench.dialects.dialect import Abilities, Ask
-from tgi_bench.dialects.sampling import Sampling
 from tgi_bench.load_observation import RequestOutcome
+from tgi_bench.sections.section import Sampling
 
 GREEDY = Sampling(False, None, None, None, None, None, False)
 ASK = Ask(prompt="a b", messages=(), prompt_tokens=2, output_tokens=3)

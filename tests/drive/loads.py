@@ -8,7 +8,6 @@ from urllib.parse import urlsplit
 
 from tgi_bench.dialects import speaking
 from tgi_bench.dialects.dialect import Abilities
-from tgi_bench.dialects.sampling import Sampling
 from tgi_bench.drive.load import run_stage
 from tgi_bench.drive.preparation import Prepared
 from tgi_bench.drive.stage import Listener, Progress, StageAsk
@@ -23,6 +22,7 @@ from tgi_bench.plan.load_trial import (
     Process,
     Workload,
 )
+from tgi_bench.sections.section import Sampling
 
 TOKENS = 5
 GREEDY = Sampling(False, None, None, None, None, None, False)

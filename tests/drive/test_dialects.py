@@ -11,8 +11,8 @@ import pytest
 from tests.drive.asks import ASK, CHAT, COMPLETIONS, GREEDY, TGI, able
 from tgi_bench.dialects import speaking
 from tgi_bench.dialects.dialect import Abilities, Ask, AskOptions, request_bytes
-from tgi_bench.dialects.sampling import Sampling
 from tgi_bench.errors import InputError
+from tgi_bench.sections.section import Sampling
 
 OPTIONS = AskOptions(host="h:80", stream=True, sampling=GREEDY, headers=())
 WARM = Sampling(True, 0.5, 10, 0.9, 0.8, 1.1, True)

@@ -302,7 +302,7 @@ def test_the_rest() -> None:
 def test_the_schema_takes_the_short_forms() -> None:
     schema = json.loads(json_schema())
     load = schema["$defs"]["LoadKeys"]["properties"]
-    assert {"type": "string"} in schema["$defs"]["WorkloadKeys"]["properties"]["file"]["anyOf"]
+    assert {"type": "string"} in schema["$defs"]["Workload"]["properties"]["file"]["anyOf"]
     assert any(form.get("type") == "string" for form in load["find"]["anyOf"])
     assert [form["type"] for form in load["rate"]["anyOf"][0]["anyOf"]] == ["number", "array"]
     assert set(schema["$defs"]["RampPartKeys"]["properties"]) == {"rate", "from", "to", "for"}

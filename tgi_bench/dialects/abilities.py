@@ -15,10 +15,10 @@ from tgi_bench.dialects.dialect import Abilities, Ask, AskOptions, Dialect, body
 from tgi_bench.dialects.engine_ways import TOKENIZE_PATH, ways_of
 from tgi_bench.dialects.identity import LoadIdentity, identified
 from tgi_bench.dialects.reading import read_answer
-from tgi_bench.dialects.sampling import Sampling
 from tgi_bench.errors import NAME_THE_KEY, InputError
 from tgi_bench.http_rules import NO_KEY
 from tgi_bench.load_observation import RequestOutcome
+from tgi_bench.sections.section import Sampling
 
 _GREEDY = Sampling(False, None, None, None, None, None, False)
 _PROBE = Ask(

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Protocol
 import orjson
 
 from tgi_bench.dialects.answer import Answer, Reading, Said
-from tgi_bench.dialects.sampling import Sampling
 from tgi_bench.errors import InputError
 from tgi_bench.http_rules import USER_AGENT, Headers, checked_host, checked_path, header_lines
 from tgi_bench.load_observation import TokenSource
+from tgi_bench.sections.section import Sampling
 
 if TYPE_CHECKING:
     from tgi_bench.dialects.identity import LoadIdentity

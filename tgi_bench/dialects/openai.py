@@ -25,9 +25,9 @@ from tgi_bench.dialects.dialect import (
 )
 from tgi_bench.dialects.engine_ways import ways_of
 from tgi_bench.dialects.openai_answers import read_stream, read_whole
-from tgi_bench.dialects.sampling import Sampling
 from tgi_bench.errors import InputError
 from tgi_bench.load_observation import TokenSource
+from tgi_bench.sections.section import Sampling
 
 if TYPE_CHECKING:
     from tgi_bench.dialects.identity import LoadIdentity

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from hashlib import sha256
+from typing import Any
 
 from tgi_bench.engines.engine import argument_problems, engine_spec
 from tgi_bench.engines.versions import (
@@ -20,8 +21,8 @@ from tgi_bench.errors import ExperimentError, InputError, Problem
 from tgi_bench.plan.deployment_id import deployment_id
 from tgi_bench.plan.experiment import ENGINE_KEYS, BatchKeys, Experiment, ServerKeys
 from tgi_bench.plan.limits import MOST_TRIALS, require_batch_within
-from tgi_bench.plan.load_expand import load_trials, sampling_of, trial_count
-from tgi_bench.plan.load_keys import LoadKeys
+from tgi_bench.plan.load_keys import LoadKeys, load_trials, trial_count
+from tgi_bench.plan.load_trial import FileKind
 from tgi_bench.plan.matrix import Combination, combinations
 from tgi_bench.plan.plan import (
     AttachOptions,
@@ -222,7 +223,6 @@ def _trials(batches: BatchKeys, deployments: Sequence[Deployment]) -> tuple[Batc
         message = f"gives {count} trials; at most {MOST_TRIALS} are taken"
         raise ExperimentError(Problem("batches", message))
     require_batch_within("batches", batches.batch_size, batches.sequence_length)
-    sampling = sampling_of(batches.sampling)
     return tuple(
         BatchTrial(
             trial_id=f"{deployment.deployment_id}/s{length}-d{batches.decode_length}-b{size}",
@@ -232,7 +232,7 @@ def _trials(batches: BatchKeys, deployments: Sequence[Deployment]) -> tuple[Batc
             decode_length=batches.decode_length,
             runs=batches.runs,
             warmups=batches.warmups,
-            sampling=sampling,
+            sampling=batches.sampling,
             step_timeout_s=batches.step_timeout_s,
             prompt_seed=batches.prompt_seed,
         )
@@ -264,9 +264,14 @@ def _digest(
         "trials": [asdict(trial) for trial in trials],
     }
     if loads:  # runs of batches alone keep the digest that they were recorded with
-        measured["load_trials"] = [asdict(trial) for trial in loads]
+        measured["load_trials"] = [asdict(trial, dict_factory=_untold) for trial in loads]
     text = json.dumps(measured, sort_keys=True, separators=(",", ":"))
     return sha256(text.encode()).hexdigest()
+
+
+def _untold(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    """As before lengths and arrivals held their kind, which is no kind of file."""
+    return {name: value for name, value in fields if name != "kind" or isinstance(value, FileKind)}
 
 
 def _digested(deployment: Deployment) -> dict[str, object]:

@@ -35,7 +35,7 @@ from tgi_bench.sections.refusal import pattern_sentence, refusals
 from tgi_bench.sections.section import (
     NAME_PATTERN,
     SIZE_PATTERN,
-    SamplingKeys,
+    Sampling,
     Section,
     Seed,
     Size,
@@ -235,7 +235,7 @@ class BatchKeys(Section):
     """Measured runs of each trial."""
     warmups: Annotated[int, Field(ge=0, le=2**31 - 1)] = 1
     """Runs before them that are recorded and left out of every figure."""
-    sampling: SamplingKeys = Field(default_factory=SamplingKeys)
+    sampling: Sampling = Field(default_factory=Sampling)
     """How the next token is chosen."""
     step_timeout_s: Seconds = 600.0
     """Seconds that one step may take."""
@@ -314,16 +314,8 @@ def require_name(name: str, option: str) -> None:
 
 
 def to_json(experiment: AnyExperiment) -> str:
-    """The experiment for a run file; `from_json` reads it back."""
+    """The experiment for a run file, under the keys that the YAML has."""
     return experiment.model_dump_json(by_alias=True)
-
-
-def from_json(text: str) -> Experiment:
-    """The experiment that `to_json` wrote. Raises ExperimentError where the text is none."""
-    try:
-        return Experiment.model_validate_json(text)
-    except ValidationError as error:
-        raise ExperimentError(*refusals(error, Experiment)) from None
 
 
 def json_schema() -> str:
@@ -332,6 +324,6 @@ def json_schema() -> str:
     from tgi_bench.sections.refusal import with_texts
 
     adapter: TypeAdapter[AnyExperiment] = TypeAdapter(AnyExperiment)
-    schema = with_texts(adapter.json_schema(mode="validation"), Section)
+    schema = with_texts(adapter.json_schema(mode="validation"))
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
     return json.dumps({**head, **schema}, indent=2, ensure_ascii=False) + "\n"

@@ -1,90 +1,64 @@
-"""The `load:` section of an experiment as pydantic models: requests over HTTP.
-
-Durations are held as seconds and shares as fractions, so that what a run file stores reads back
-equal; `load_expand` makes nanoseconds of them.
-"""
+"""The `load:` section of an experiment, and the trials that it gives."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Literal
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field
-from pydantic_core import PydanticCustomError
 
-from tgi_bench.dialects import API_NAMES, AUTO
-from tgi_bench.errors import InputError
-from tgi_bench.plan.host_keys import refused
-from tgi_bench.sections.quantities import duration_s, share, span
+from tgi_bench.dialects import AUTO
+from tgi_bench.errors import ExperimentError, Problem
+from tgi_bench.plan.load_trial import (
+    SUCCESS,
+    ApiName,
+    Arrivals,
+    ClosedLoop,
+    Extent,
+    Find,
+    Fixed,
+    LoadTrial,
+    OpenLoop,
+    Process,
+    RatePart,
+    Slo,
+    Sought,
+    TraceTimes,
+    Until,
+    Workload,
+)
+from tgi_bench.plan.plan import Deployment
+from tgi_bench.sections.quantities import NS, Ns, Part, Span, duration_ns, share
 from tgi_bench.sections.section import (
     LOAD_NAME_PATTERN,
-    Positive,
-    SamplingKeys,
+    Sampling,
     Section,
     Seed,
     no_duplicates,
+    one_of,
     one_or_list,
     refused_value,
 )
 
-if TYPE_CHECKING:
-    ApiName = str
-else:
-    ApiName = Literal[API_NAMES]
-
-MOST_TOKENS = 10_000_000
 MOST_IN_FLIGHT = 100_000
 MOST_PER_S = 1_000_000
 MOST_PARTS = 1000
 MOST_WORKERS = 256
+PROMPT_TOKENS = 512
+OUTPUT_TOKENS = 128
+_DURATION_NS = 30 * NS
+_WARMUP_NS = 5 * NS
+_WARMUP_PART = 10
+"""By default a tenth of the requests."""
+_START = 1.0
+_LOWEST_RATE = 0.1
+_LOWEST_CONCURRENCY = 1.0
+_HIGHEST = 1000.0
 
 
-def _said(read: Callable[[object], object]) -> Callable[[object], object]:
-    """A reader of quantities whose refusals pydantic takes with their key path."""
-
-    def read_or_refuse(value: object) -> object:
-        try:
-            return read(value)
-        except InputError as error:
-            raise refused(str(error)) from None
-
-    return read_or_refuse
-
-
-def _duration_or_zero(value: object) -> float:
-    return duration_s(value, zero=True)
-
-
-def _length(value: object) -> object:
-    """A lone number is the fixed length."""
-    if isinstance(value, dict):
-        return value
-    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST_TOKENS:
-        return {"fixed": value}
-    raise _no_length(value)
-
-
-def _turn_count(value: object) -> object:
-    """As _length, of requests."""
-    try:
-        return _length(value)
-    except PydanticCustomError:
-        raise _no_length(value, "requests") from None
-
-
-def _no_length(value: object, of: str = "tokens") -> PydanticCustomError:
-    return refused_value(
-        f"must be a number of {of} from 1 to {MOST_TOKENS}, or {{uniform: [100, 1000]}}, "
-        "{normal: ...}, {lognormal: ...} or {values: [...]}",
-        value,
-    )
-
-
-def _file(value: object) -> object:
-    return {"path": value} if isinstance(value, str) else value
-
-
-def _find(value: object) -> object:
+def _by_name(value: object) -> object:
     """`max_rate` alone is {max_rate: {}}, and so is the key without a value."""
     if isinstance(value, str):
         return {value: {}}
@@ -99,116 +73,10 @@ def _limit(value: object) -> object:
     raise refused_value("must be a duration such as 500ms, or a share such as 99.9%", value)
 
 
-Tokens = Annotated[int, Field(ge=1, le=MOST_TOKENS)]
-Duration = Annotated[float, BeforeValidator(_said(duration_s), json_schema_input_type=float | str)]
-DurationOrZero = Annotated[
-    float, BeforeValidator(_said(_duration_or_zero), json_schema_input_type=float | str)
-]
-Part = Annotated[float, BeforeValidator(_said(share), json_schema_input_type=float | str)]
-Span = Annotated[int | str, BeforeValidator(_said(span), json_schema_input_type=int | str)]
 Rate = Annotated[float, Field(gt=0, le=MOST_PER_S, allow_inf_nan=False)]
 RateOrZero = Annotated[float, Field(ge=0, le=MOST_PER_S, allow_inf_nan=False)]
 Requests = Annotated[int, Field(ge=1, le=2**31 - 1)]
 InFlight = Annotated[int, Field(ge=1, le=MOST_IN_FLIGHT)]
-LowHigh = Annotated[list[Tokens], Field(min_length=2, max_length=2)]
-
-
-class NormalKeys(Section):
-    """A normal distribution, rounded and kept between its bounds."""
-
-    mean: Annotated[float, Field(gt=0, le=MOST_TOKENS, allow_inf_nan=False)]
-    """The mean before the bounds cut it."""
-    deviation: Annotated[float, Field(gt=0, le=MOST_TOKENS, allow_inf_nan=False)]
-    """The standard deviation before the bounds cut it."""
-    lowest: Tokens = 1
-    """The least number of tokens."""
-    highest: Tokens | None = None
-    """The greatest number of tokens; the mean and 4 deviations by default."""
-
-
-class LogNormalKeys(Section):
-    """A log-normal distribution, rounded and kept between its bounds."""
-
-    median: Annotated[float, Field(gt=0, le=MOST_TOKENS, allow_inf_nan=False)]
-    """The median before the bounds cut it."""
-    sigma: Annotated[float, Field(gt=0, le=10, allow_inf_nan=False)]
-    """The standard deviation of the natural logarithm."""
-    lowest: Tokens = 1
-    """The least number of tokens."""
-    highest: Tokens | None = None
-    """The greatest number of tokens; the median times e to the 4 sigma by default."""
-
-
-class LengthKeys(Section):
-    """How many, drawn for each request. A plain number stands for `fixed`."""
-
-    fixed: Tokens | None = None
-    """Always the same number."""
-    uniform: LowHigh | None = None
-    """Every whole number from the first to the second alike, both included."""
-    normal: NormalKeys | None = None
-    """From a normal distribution."""
-    lognormal: LogNormalKeys | None = None
-    """From a log-normal distribution."""
-    values: Annotated[list[Tokens], Field(min_length=1, max_length=10_000)] | None = None
-    """One of these."""
-    weights: Annotated[list[Positive], Field(min_length=1, max_length=10_000)] | None = None
-    """How often each of `values` comes, relative to the others; alike by default."""
-
-
-Length = Annotated[LengthKeys, BeforeValidator(_length, json_schema_input_type=Tokens | LengthKeys)]
-
-
-class FileKeys(Section):
-    """A file that requests come from."""
-
-    path: Annotated[str, Field(min_length=1, max_length=4096)]
-    """Its path, from the folder that tgi-bench runs in."""
-    kind: Literal["jsonl", "sharegpt", "azure", "mooncake", "csv"] | None = None
-    """What it holds; a name that ends in `.jsonl` tells it."""
-    shuffle: bool = False
-    """In a seeded order instead of the file's own."""
-
-
-class SharedPrefixKeys(Section):
-    """Requests that begin alike."""
-
-    tokens: Tokens
-    """How many of a prompt's first tokens are shared."""
-    groups: Annotated[int, Field(ge=1, le=1_000_000)] = 1
-    """How many different prefixes there are; each request has one of them."""
-
-
-class TurnsKeys(Section):
-    """Conversations: each request carries the ones before it and their answers."""
-
-    count: Annotated[
-        LengthKeys, BeforeValidator(_turn_count, json_schema_input_type=Tokens | LengthKeys)
-    ]
-    """Requests of a conversation; a number, or a distribution as of lengths."""
-    think: DurationOrZero = 0.0
-    """The wait after an answer before the next request: `2s`."""
-
-
-class WorkloadKeys(Section):
-    """What is asked."""
-
-    prompt_tokens: Length | None = None
-    """Tokens of each prompt; 512 by default. With a file the file says it."""
-    output_tokens: Length | None = None
-    """New tokens of each request; the file's, else 128, by default."""
-    file: (
-        Annotated[FileKeys, BeforeValidator(_file, json_schema_input_type=str | FileKeys)] | None
-    ) = None
-    """A file that prompts, or their lengths and times, come from."""
-    shared_prefix: SharedPrefixKeys | None = None
-    """Requests that begin alike; by default no two do."""
-    turns: TurnsKeys | None = None
-    """Conversations of several requests."""
-    seed: Seed | None = None
-    """Seed of prompts and lengths; 0 is a seed. Without one each run has texts of its own."""
-    repeats: bool = False
-    """A file's texts may repeat or begin alike, and a cache of the server may answer them."""
 
 
 class RampPartKeys(Section):
@@ -220,7 +88,7 @@ class RampPartKeys(Section):
     """Requests/s at the part's beginning."""
     end: Annotated[RateOrZero | None, Field(alias="to")] = None
     """Requests/s at the part's end."""
-    length: Annotated[Duration, Field(alias="for")]
+    length_ns: Annotated[Ns, Field(alias="for")]
     """How long the part is: `60s`."""
 
 
@@ -255,25 +123,16 @@ class FindKeys(Section):
     """The highest concurrency of a closed loop."""
 
 
-class UntilKeys(Section):
-    """When a load may stop by itself."""
-
-    ci: Part
-    """Half the width of the 95 % confidence interval, as a share of the value: `2%`."""
-    metric: str
-    """Whose: `ttft_p99`, or another metric and statistic."""
-
-
 class LoadKeys(Section):
     """Requests over HTTP: one trial for each concurrency or rate."""
 
     name: Annotated[str, Field(pattern=LOAD_NAME_PATTERN)] | None = None
     """Tells several loads apart; part of the trials' ids."""
-    api: ApiName = AUTO
+    spoken: Annotated[ApiName, Field(alias="api")] = AUTO
     """Which API is asked; `auto` is found by asking the server."""
     stream: bool = True
     """Answers are streamed, a token at a time."""
-    workload: WorkloadKeys = Field(default_factory=WorkloadKeys)
+    workload: Workload = Field(default_factory=Workload)
     """What is asked."""
     concurrency: (
         Annotated[
@@ -300,16 +159,16 @@ class LoadKeys(Section):
     trace: TraceKeys | None = None
     """An open loop at the file's own times; {} is as they are."""
     find: (
-        Annotated[FindKeys, BeforeValidator(_find, json_schema_input_type=str | FindKeys)] | None
+        Annotated[FindKeys, BeforeValidator(_by_name, json_schema_input_type=str | FindKeys)] | None
     ) = None
     """A search for the highest rate or concurrency that meets every SLO."""
-    arrivals: Literal["constant", "poisson", "gamma"] | None = None
+    arrivals: Annotated[Process, one_of(Process)] | None = None
     """How an open loop's gaps are drawn; `poisson` by default."""
     burstiness: Annotated[float, Field(ge=0.01, le=100, allow_inf_nan=False)] | None = None
     """Read with `arrivals: gamma`: the distribution's shape; 1 is Poisson, less is burstier."""
     arrival_seed: Seed = 0
     """Seed of the gaps; 0 is a seed."""
-    duration: Duration | None = None
+    duration_ns: Annotated[Ns | None, Field(alias="duration")] = None
     """How long is measured, after the warm-up; 30s where `requests` does not say either."""
     requests: Requests | None = None
     """How many requests are measured, after the warm-up."""
@@ -317,7 +176,7 @@ class LoadKeys(Section):
     """Before it, recorded and left out of every figure: `10s`, or a number of requests."""
     cooldown: Span | None = None
     """After it, recorded and left out of every figure: `10s`, or a number of requests."""
-    until: UntilKeys | None = None
+    until: Until | None = None
     """Stop before that when a confidence interval is narrow enough."""
     slo: dict[
         str,
@@ -327,7 +186,9 @@ class LoadKeys(Section):
         ],
     ] = Field(default_factory=dict)
     """What the load must meet: `{ttft_p99: 500ms, itl_p99: 50ms, success: 99.9%}`."""
-    request_timeout: Duration = 60.0
+    request_timeout_ns: Annotated[
+        Ns, Field(alias="request_timeout", json_schema_extra={"default": 60.0})
+    ] = 60 * NS
     """How long one request may take, to its last byte."""
     max_in_flight: InFlight | None = None
     """Requests that an open loop may have in flight; what is above is dropped and counted."""
@@ -337,7 +198,7 @@ class LoadKeys(Section):
     """Path of a tokenizer.json, or of its folder, which counts tokens beside the server."""
     quickack: bool = False
     """Acknowledge each read at once: for a server that holds small pieces back until then."""
-    sampling: SamplingKeys = Field(default_factory=SamplingKeys)
+    sampling: Sampling = Field(default_factory=Sampling)
     """How the next token is chosen."""
 
 
@@ -346,3 +207,169 @@ Loads = Annotated[
     BeforeValidator(one_or_list, json_schema_input_type=LoadKeys | list[LoadKeys]),
     Field(min_length=1, max_length=1000),
 ]
+
+
+def load_trials(
+    loads: Sequence[LoadKeys], deployments: Sequence[Deployment]
+) -> tuple[LoadTrial, ...]:
+    """A trial for each deployment and each concurrency, rate, ramp, trace or search.
+
+    Raises ExperimentError where two loads give trials of one id.
+    """
+    named = [(name, keys, arrivals) for keys in loads for name, arrivals in _named(keys)]
+    twice = [name for name, count in Counter(name for name, _, _ in named).items() if count > 1]
+    if twice:
+        message = f"gives the trial `{twice[0]}` twice: tell the loads apart with `name`"
+        raise ExperimentError(Problem("load", message))
+    return tuple(
+        _trial(deployment.deployment_id, name, keys, arrivals)
+        for deployment in deployments
+        for name, keys, arrivals in named
+    )
+
+
+def trial_count(loads: Sequence[LoadKeys]) -> int:
+    """Trials of one deployment."""
+    return sum(len(keys.concurrency or keys.rate or (None,)) for keys in loads)
+
+
+def _named(keys: LoadKeys) -> Iterator[tuple[str, Arrivals]]:
+    """The end of a trial's id and its arrivals, for each trial of a load."""
+    head = f"load-{keys.name}" if keys.name else "load"
+    for concurrency in keys.concurrency or ():
+        yield f"{head}-c{concurrency}", ClosedLoop(concurrency)
+    process = keys.arrivals or Process.POISSON
+    drawn = "" if process is Process.CONSTANT else f"{process.value}-"
+    for rate in keys.rate or ():
+        yield f"{head}-{drawn}r{plain(rate)}", _open(keys, rate)
+    if keys.ramp is not None:
+        yield f"{head}-ramp", _open(keys, None)
+    if keys.trace is not None:
+        yield f"{head}-trace", TraceTimes(keys.trace.speed)
+    if keys.find is not None:
+        find = _find(keys)
+        if find is not None:
+            yield f"{head}-find-{find.sought.value}", first_arrivals(keys, find)
+
+
+def plain(number: float) -> str:
+    """A number without a point where it is whole: 4, 0.5."""
+    return str(int(number)) if number == int(number) else repr(number)
+
+
+def first_arrivals(keys: LoadKeys, find: Find) -> Arrivals:
+    """Of a search: the first value tried."""
+    if find.sought is Sought.MAX_CONCURRENCY:
+        return ClosedLoop(int(find.start))
+    return _open(keys, find.start)
+
+
+def _open(keys: LoadKeys, rate: float | None) -> OpenLoop:
+    return OpenLoop(
+        rate_per_s=rate,
+        parts=tuple(_part(part) for part in keys.ramp or ()) if rate is None else (),
+        process=keys.arrivals or Process.POISSON,
+        burstiness=1.0 if keys.burstiness is None else keys.burstiness,
+        seed=keys.arrival_seed,
+    )
+
+
+def _part(part: RampPartKeys) -> RatePart:
+    begin, end = (part.begin, part.end) if part.rate is None else (part.rate, part.rate)
+    return RatePart(part.length_ns, begin or 0.0, end or 0.0)
+
+
+def _find(keys: LoadKeys) -> Find | None:
+    if keys.find is None:
+        return None
+    if keys.find.max_rate is not None:
+        return _search(Sought.MAX_RATE, keys.find.max_rate, _LOWEST_RATE)
+    concurrency = keys.find.max_concurrency or SearchKeys()
+    return _search(Sought.MAX_CONCURRENCY, concurrency, _LOWEST_CONCURRENCY)
+
+
+def _search(sought: Sought, keys: SearchKeys, least: float) -> Find:
+    """With bounds that were left out put around those that were given."""
+    given = [bound for bound in (keys.start, keys.lowest, keys.highest) if bound is not None]
+    lowest = min(least, *given, least) if keys.lowest is None else keys.lowest
+    highest = max([_HIGHEST, *given]) if keys.highest is None else keys.highest
+    start = min(max(_START, lowest), highest) if keys.start is None else keys.start
+    return Find(sought, start, lowest, highest, keys.tolerance, keys.repeats)
+
+
+def _trial(deployment_id: str, name: str, keys: LoadKeys, arrivals: Arrivals) -> LoadTrial:
+    return LoadTrial(
+        trial_id=f"{deployment_id}/{name}",
+        deployment_id=deployment_id,
+        spoken=keys.spoken,
+        stream=keys.stream,
+        workload=_filled(keys.workload),
+        arrivals=arrivals,
+        extent=_extent(keys, arrivals),
+        slos=tuple(slo_of(metric, limit) for metric, limit in keys.slo.items()),
+        find=_find(keys),
+        sampling=keys.sampling,
+        request_timeout_ns=keys.request_timeout_ns,
+        max_in_flight=keys.max_in_flight,
+        workers=keys.workers,
+        tokenizer=keys.tokenizer,
+        quickack=keys.quickack,
+    )
+
+
+def _filled(workload: Workload) -> Workload:
+    """With the default lengths where no file says them."""
+    if workload.file is not None:
+        return workload
+    prompt, output = (
+        workload.prompt or Fixed(PROMPT_TOKENS),
+        workload.output or Fixed(OUTPUT_TOKENS),
+    )
+    return replace(workload, prompt=prompt, output=output)
+
+
+def _extent(keys: LoadKeys, arrivals: Arrivals) -> Extent:
+    """A ramp's parts hold its warm-up and cool-down; elsewhere these come on top."""
+    duration_ns = keys.duration_ns
+    if duration_ns is None and keys.requests is None and keys.ramp is None and keys.trace is None:
+        duration_ns = _DURATION_NS
+    warmup = _default_warmup(keys, arrivals, duration_ns) if keys.warmup is None else keys.warmup
+    warmup_ns, warmup_requests = _both_kinds(warmup)
+    cooldown_ns, cooldown_requests = _both_kinds(keys.cooldown or 0)
+    if keys.ramp is not None:
+        whole_ns = sum(part.length_ns for part in keys.ramp)
+        duration_ns = whole_ns - warmup_ns - cooldown_ns
+    return Extent(
+        duration_ns=duration_ns,
+        requests=keys.requests,
+        warmup_ns=warmup_ns,
+        warmup_requests=warmup_requests,
+        cooldown_ns=cooldown_ns,
+        cooldown_requests=cooldown_requests,
+        until=keys.until,
+    )
+
+
+def _default_warmup(keys: LoadKeys, arrivals: Arrivals, duration_ns: int | None) -> int | str:
+    """5 s, or the duration where it is shorter; of a count a tenth, and one for each in flight.
+
+    A ramp and a trace have none: their first requests are part of what is asked.
+    """
+    if keys.ramp is not None or keys.trace is not None:
+        return 0
+    if duration_ns is not None:
+        return f"{min(_WARMUP_NS, duration_ns)}ns"
+    tenth = (keys.requests or 0) // _WARMUP_PART
+    return max(tenth, arrivals.concurrency) if isinstance(arrivals, ClosedLoop) else tenth
+
+
+def _both_kinds(span: int | str) -> tuple[int, int]:
+    """(ns, requests), one of them 0."""
+    return (duration_ns(span, zero=True), 0) if isinstance(span, str) else (0, span)
+
+
+def slo_of(metric: str, limit: str | float | bool | None) -> Slo:
+    """One SLO, its limit in ns, or as a share; InputError for a limit that is none."""
+    if metric == SUCCESS:
+        return Slo(metric, share(limit))
+    return Slo(metric, float(duration_ns(limit)))

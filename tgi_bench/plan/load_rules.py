@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import PurePath
 
 from tgi_bench.errors import InputError, Problem
+from tgi_bench.plan.lengths import least_tokens
 from tgi_bench.plan.load_keys import (
+    PROMPT_TOKENS,
     FindKeys,
-    LengthKeys,
     LoadKeys,
-    NormalKeys,
     RampPartKeys,
     SearchKeys,
-    WorkloadKeys,
+    slo_of,
 )
-from tgi_bench.plan.load_trial import METRICS, STATISTICS, SUCCESS, FileKind, Slo
-from tgi_bench.sections.quantities import NS, duration_s, share
+from tgi_bench.plan.load_trial import METRICS, STATISTICS, SUCCESS, FileKind, Process, Workload
+from tgi_bench.sections.quantities import NS, duration_ns
 from tgi_bench.words import shown, suggestion
 
 WAYS = ("concurrency", "rate", "ramp", "trace", "find")
@@ -34,31 +33,17 @@ def load_problems(loads: Sequence[LoadKeys], paths: Sequence[str]) -> tuple[Prob
     """Every problem of every load; paths: the key path that each load stands at."""
     problems = []
     for keys, path in zip(loads, paths, strict=True):
-        for found in (_ways(keys), _workload(keys), _lengths(keys), _extent(keys), _goals(keys)):
+        for found in (_ways(keys), _workload(keys), _extent(keys), _goals(keys)):
             problems += [
                 Problem(f"{path}.{inner}" if inner else path, text) for inner, text in found
             ]
     return tuple(problems)
 
 
-def slo_of(metric: str, limit: str | float | bool | None) -> Slo:
-    """One SLO, its limit in ns, or as a share; InputError for a limit that is none."""
-    if metric == SUCCESS:
-        return Slo(metric, share(limit))
-    return Slo(metric, duration_s(limit) * NS)
-
-
 def ways_given(keys: LoadKeys) -> tuple[str, ...]:
     """Which of concurrency, rate, ramp, trace and find are given."""
     values = (keys.concurrency, keys.rate, keys.ramp, keys.trace, keys.find)
     return tuple(name for name, value in zip(WAYS, values, strict=True) if value is not None)
-
-
-def file_kind(path: str, kind: str | None) -> FileKind | None:
-    """What a workload's file holds; None where neither the key nor the name tells."""
-    if kind is not None:
-        return FileKind(kind)
-    return FileKind.JSONL if PurePath(path).suffix == ".jsonl" else None
 
 
 def _ways(keys: LoadKeys) -> _Found:
@@ -72,7 +57,7 @@ def _ways(keys: LoadKeys) -> _Found:
         for name, value in (("arrivals", keys.arrivals), ("burstiness", keys.burstiness)):
             if value is not None:
                 yield name, "is read with `rate`, `ramp` and `find: max_rate` only: leave it out"
-    elif keys.burstiness is not None and keys.arrivals != "gamma":
+    elif keys.burstiness is not None and keys.arrivals is not Process.GAMMA:
         yield "burstiness", "is read with `arrivals: gamma` only: say so, or leave it out"
     for index, part in enumerate(keys.ramp or ()):
         if message := _part_problem(part):
@@ -112,58 +97,25 @@ def _part_problem(part: RampPartKeys) -> str:
 
 def _workload(keys: LoadKeys) -> _Found:
     workload = keys.workload
-    kind = None
-    if workload.file is not None:
-        kind = file_kind(workload.file.path, workload.file.kind)
-        if kind is None:
-            kinds = ", ".join(kind.value for kind in FileKind)
-            yield "workload.file.kind", f"is missing, and the name does not tell: one of {kinds}"
+    kind = None if workload.file is None else workload.file.kind
+    if kind is not None:
         yield from _with_file(workload, kind)
-    if workload.repeats and (workload.file is None or kind not in (None, *_OWN_TEXTS)):
+    if workload.repeats and kind not in _OWN_TEXTS:
         kinds = ", ".join(kind.value for kind in _OWN_TEXTS)
         yield "workload.repeats", f"is read with a file of texts only (kind: {kinds}): leave it out"
     if keys.trace is not None:
-        yield from _with_trace(workload, kind)
+        yield from _with_trace(workload)
     if workload.turns is not None:
         if not _closed(keys):
             yield (
                 "workload.turns",
                 "needs a closed loop: a turn waits for the answer before it, so give `concurrency`",
             )
-        if workload.file is not None and kind not in (None, FileKind.SHAREGPT):
+        if kind not in (None, FileKind.SHAREGPT):
             yield "workload.turns", "takes no file but one of conversations (kind: sharegpt)"
-
-
-def _with_file(workload: WorkloadKeys, kind: FileKind | None) -> _Found:
-    if workload.prompt_tokens is not None:
-        yield "workload.prompt_tokens", "is what the file says: leave it out, or the file"
-    if workload.shared_prefix is not None and kind in (*_OWN_TEXTS, FileKind.MOONCAKE):
-        yield "workload.shared_prefix", f"is what a file of kind {kind.value} says: leave it out"
-
-
-def _with_trace(workload: WorkloadKeys, kind: FileKind | None) -> _Found:
-    kinds = ", ".join(timed.value for timed in _TIMED)
-    if workload.file is None:
-        yield "trace", f"needs a file with times: give workload.file, of kind {kinds}"
-    elif kind is not None and kind not in _TIMED:
-        yield "trace", f"needs a file with times: one of kind {kinds}, not {kind.value}"
-    if workload.file is not None and workload.file.shuffle:
-        yield "workload.file.shuffle", "cannot be: a trace's requests have the file's own order"
-
-
-def _lengths(keys: LoadKeys) -> _Found:
-    workload = keys.workload
-    lengths = {
-        "workload.prompt_tokens": workload.prompt_tokens,
-        "workload.output_tokens": workload.output_tokens,
-        "workload.turns.count": workload.turns.count if workload.turns else None,
-    }
-    for path, length in lengths.items():
-        if length is not None:
-            yield from ((f"{path}{inner}", text) for inner, text in _length_problems(length))
-    shared, prompt = workload.shared_prefix, workload.prompt_tokens
-    least = 512 if prompt is None else _least(prompt)
-    if shared is not None and workload.file is None and least <= shared.tokens:
+    shared = workload.shared_prefix
+    least = PROMPT_TOKENS if workload.prompt is None else least_tokens(workload.prompt)
+    if shared is not None and kind is None and least <= shared.tokens:
         yield (
             "workload.shared_prefix.tokens",
             f"must be less than every prompt, which is {least} tokens at least with the prefix "
@@ -171,59 +123,33 @@ def _lengths(keys: LoadKeys) -> _Found:
         )
 
 
-def _length_problems(length: LengthKeys) -> _Found:
-    forms = {
-        "fixed": length.fixed,
-        "uniform": length.uniform,
-        "normal": length.normal,
-        "lognormal": length.lognormal,
-        "values": length.values,
-    }
-    given = [name for name, value in forms.items() if value is not None]
-    if len(given) != 1:
-        yield "", f"must hold one of {', '.join(forms)}, not {' and '.join(given) or 'none'}"
-    if length.weights is not None and length.values is None:
-        yield ".weights", "is read with `values` only"
-    elif length.weights is not None and len(length.weights) != len(length.values or ()):
-        counts = f"{len(length.values or ())} values and {len(length.weights)} weights"
-        yield ".weights", f"must hold a weight for each value: there are {counts}"
-    if length.uniform is not None and length.uniform[0] > length.uniform[1]:
-        yield ".uniform", f"must ascend: [lowest, highest], not {shown(length.uniform)}"
-    for name, bounds in ((".normal", length.normal), (".lognormal", length.lognormal)):
-        if bounds is None:
-            continue
-        middle = bounds.mean if isinstance(bounds, NormalKeys) else bounds.median
-        if bounds.lowest > middle:
-            yield f"{name}.lowest", f"must be at most {middle:g}, the middle, not {bounds.lowest}"
-        if bounds.highest is not None and bounds.highest < middle:
-            yield (
-                f"{name}.highest",
-                f"must be at least {middle:g}, the middle, not {bounds.highest}",
-            )
+def _with_file(workload: Workload, kind: FileKind) -> _Found:
+    if workload.prompt is not None:
+        yield "workload.prompt_tokens", "is what the file says: leave it out, or the file"
+    if workload.shared_prefix is not None and kind in (*_OWN_TEXTS, FileKind.MOONCAKE):
+        yield "workload.shared_prefix", f"is what a file of kind {kind.value} says: leave it out"
 
 
-def _least(length: LengthKeys) -> int:
-    """The least number that may come; 1 where the keys are not of one form."""
-    match length:
-        case LengthKeys(fixed=int(tokens)):
-            return tokens
-        case LengthKeys(uniform=[lowest, _]):
-            return int(lowest)
-        case LengthKeys(values=[*values]) if values:
-            return min(values)
-        case _:
-            bounds = length.normal or length.lognormal
-            return bounds.lowest if bounds else 1
+def _with_trace(workload: Workload) -> _Found:
+    kinds = ", ".join(timed.value for timed in _TIMED)
+    if workload.file is None:
+        yield "trace", f"needs a file with times: give workload.file, of kind {kinds}"
+        return
+    if workload.file.kind not in _TIMED:
+        kind = workload.file.kind.value
+        yield "trace", f"needs a file with times: one of kind {kinds}, not {kind}"
+    if workload.file.shuffle:
+        yield "workload.file.shuffle", "cannot be: a trace's requests have the file's own order"
 
 
 def _extent(keys: LoadKeys) -> _Found:
     """Whether it ends, and whether warm-up and cool-down are of the kind that ends it."""
-    if keys.ramp is not None and keys.duration is not None:
+    if keys.ramp is not None and keys.duration_ns is not None:
         yield "duration", "is what the ramp's parts add up to: leave it out"
     counted = keys.requests is not None
-    timed = keys.duration is not None or keys.ramp is not None or not counted
+    timed = keys.duration_ns is not None or keys.ramp is not None or not counted
     spans = (("warmup", keys.warmup), ("cooldown", keys.cooldown))
-    outside = 0.0
+    outside = 0
     for name, span in spans:
         if isinstance(span, int) and span > 0 and not counted:
             yield (
@@ -232,12 +158,12 @@ def _extent(keys: LoadKeys) -> _Found:
                 "give `requests`",
             )
         if isinstance(span, str):
-            outside += duration_s(span, zero=True)
+            outside += duration_ns(span, zero=True)
             if not timed:
                 yield name, "is a time, but `requests` ends the load: give a number of requests"
-    whole = sum(part.length for part in keys.ramp or ())
+    whole = sum(part.length_ns for part in keys.ramp or ())
     if keys.ramp and outside >= whole:
-        yield "warmup", f"and `cooldown` leave nothing of the ramp's {whole:g} s to measure"
+        yield "warmup", f"and `cooldown` leave nothing of the ramp's {whole / NS:g} s to measure"
     if keys.until is not None:
         if keys.ramp is not None or keys.trace is not None:
             yield "until", "needs a load that stays the same: leave it out of a ramp or a trace"

@@ -1,61 +1,33 @@
-"""A load over HTTP as it will be sent: what is asked, when, for how long, and what it must meet.
+"""A load over HTTP as it will be sent: what is asked, when, for how long, what it must meet.
 
 Times are nanoseconds, as everywhere inside; the YAML says "500ms" and "2%".
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from tgi_bench.dialects.sampling import Sampling
+from pydantic import BeforeValidator, Field
 
+from tgi_bench.dialects import API_NAMES
+from tgi_bench.plan.lengths import Empirical as Empirical
+from tgi_bench.plan.lengths import Fixed as Fixed
+from tgi_bench.plan.lengths import Length as Length
+from tgi_bench.plan.lengths import LogNormal as LogNormal
+from tgi_bench.plan.lengths import Normal as Normal
+from tgi_bench.plan.lengths import RequestCount, Tokens
+from tgi_bench.plan.lengths import Uniform as Uniform
+from tgi_bench.sections.quantities import NsOrZero, Part
+from tgi_bench.sections.section import FromYaml, Sampling, Seed, Value, one_of, refused
 
-@dataclass(frozen=True, slots=True)
-class Fixed:
-    """Always the same number."""
-
-    tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class Uniform:
-    """Every whole number from lowest to highest, both included, alike."""
-
-    lowest: int
-    highest: int
-
-
-@dataclass(frozen=True, slots=True)
-class Normal:
-    """Rounded; a draw outside lowest..highest is drawn again."""
-
-    mean: float
-    deviation: float
-    lowest: int
-    highest: int
-
-
-@dataclass(frozen=True, slots=True)
-class LogNormal:
-    """exp of a normal: median tokens, sigma of the logarithm; bounds as Normal."""
-
-    median: float
-    sigma: float
-    lowest: int
-    highest: int
-
-
-@dataclass(frozen=True, slots=True)
-class Empirical:
-    """One of the values, with probability weight / sum of weights; () weighs all alike."""
-
-    values: tuple[int, ...]
-    weights: tuple[float, ...] = ()
-
-
-Length = Fixed | Uniform | Normal | LogNormal | Empirical
-"""How many tokens, drawn for each request."""
+if TYPE_CHECKING:
+    ApiName = str
+else:
+    ApiName = Literal[API_NAMES]
+"""Which API is asked; `auto` is found by asking the server."""
 
 
 class FileKind(StrEnum):
@@ -73,53 +45,92 @@ class FileKind(StrEnum):
     """CSV: time_s, prompt_tokens, output_tokens, in any order."""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkloadFile:
-    """A file that requests come from. shuffle: in a seeded order, not the file's."""
-
-    path: str
-    kind: FileKind
-    shuffle: bool
-
-
-@dataclass(frozen=True, slots=True)
-class SharedPrefix:
-    """Requests share their first `tokens` tokens with others of the same one of `groups`."""
-
-    tokens: int
-    groups: int
+def _file(value: object) -> object:
+    """A lone text is the path; a name that ends in .jsonl tells the kind."""
+    if isinstance(value, str):
+        value = {"path": value}
+    if isinstance(value, dict) and value.get("kind") is None:
+        path = value.get("path")
+        told = not path or not isinstance(path, str) or PurePath(path).suffix == ".jsonl"
+        return {**value, "kind": FileKind.JSONL.value if told else None}
+    return value
 
 
-@dataclass(frozen=True, slots=True)
-class Turns:
-    """Conversations of `count` requests; each waits think_ns after the answer before."""
+def _kind(value: object) -> object:
+    if value is None:
+        kinds = ", ".join(kind.value for kind in FileKind)
+        raise refused(f"is missing, and the name does not tell: one of {kinds}")
+    return value
 
-    count: Length
-    think_ns: int
+
+_KIND = one_of(FileKind).form
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
-    """What is asked. seed: of prompts and lengths; 0 is a seed. None: each run has texts of its
-    own, and lengths as of seed 0. repeats: a file's texts may repeat and begin alike.
+class WorkloadFile(Value):
+    """A file that requests come from."""
 
-    prompt, output: tokens of each request; with a file of prompts prompt is None, and output is
-    what the file's own lengths are replaced with, or None to take the file's.
-    """
+    path: Annotated[str, Field(min_length=1, max_length=4096)]
+    """Its path, from the folder that tgi-bench runs in."""
+    kind: Annotated[
+        FileKind,
+        FromYaml(
+            Annotated[_KIND, BeforeValidator(_kind, json_schema_input_type=_KIND | None)], FileKind
+        ),
+    ] = FileKind.JSONL
+    """What it holds; a name that ends in `.jsonl` tells it."""
+    shuffle: bool = False
+    """In a seeded order instead of the file's own."""
 
-    prompt: Length | None
-    output: Length | None
-    file: WorkloadFile | None
-    shared_prefix: SharedPrefix | None
-    turns: Turns | None
-    seed: int | None
+
+@dataclass(frozen=True, slots=True)
+class SharedPrefix(Value):
+    """Requests that begin alike: they share their first tokens with others of their group."""
+
+    tokens: Tokens
+    """How many of a prompt's first tokens are shared."""
+    groups: Annotated[int, Field(ge=1, le=1_000_000)] = 1
+    """How many different prefixes there are; each request has one of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turns(Value):
+    """Conversations: each request carries the ones before it and their answers."""
+
+    count: RequestCount
+    """Requests of a conversation; a number, or a distribution as of lengths."""
+    think_ns: Annotated[NsOrZero, Field(alias="think")] = 0
+    """The wait after an answer before the next request: `2s`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workload(Value):
+    """What is asked."""
+
+    prompt: Annotated[Length | None, Field(alias="prompt_tokens")] = None
+    """Tokens of each prompt; 512 by default. With a file the file says it."""
+    output: Annotated[Length | None, Field(alias="output_tokens")] = None
+    """New tokens of each request; the file's, else 128, by default."""
+    file: (
+        Annotated[WorkloadFile, BeforeValidator(_file, json_schema_input_type=str | WorkloadFile)]
+        | None
+    ) = None
+    """A file that prompts, or their lengths and times, come from."""
+    shared_prefix: SharedPrefix | None = None
+    """Requests that begin alike; by default no two do."""
+    turns: Turns | None = None
+    """Conversations of several requests."""
+    seed: Seed | None = None
+    """Seed of prompts and lengths; 0 is a seed. Without one each run has texts of its own."""
     repeats: bool = False
+    """A file's texts may repeat or begin alike, and a cache of the server may answer them."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClosedLoop:
     """The next send waits for a completion: always `concurrency` in flight."""
 
+    kind: Literal["closed_loop"] = field(default="closed_loop", kw_only=True)
     concurrency: int
 
 
@@ -148,6 +159,7 @@ class OpenLoop:
     burstiness: shape of the gamma distribution of the gaps: 1 is Poisson, less is burstier.
     """
 
+    kind: Literal["open_loop"] = field(default="open_loop", kw_only=True)
     rate_per_s: float | None
     parts: tuple[RatePart, ...]
     process: Process
@@ -159,18 +171,21 @@ class OpenLoop:
 class TraceTimes:
     """Sends at the file's own times. speed: 2 is twice as fast."""
 
+    kind: Literal["trace_times"] = field(default="trace_times", kw_only=True)
     speed: float
 
 
-Arrivals = ClosedLoop | OpenLoop | TraceTimes
+Arrivals = Annotated[ClosedLoop | OpenLoop | TraceTimes, Field(discriminator="kind")]
 
 
 @dataclass(frozen=True, slots=True)
-class Until:
-    """Stop when the metric's 95 % confidence interval is no wider than ±share of its value."""
+class Until(Value):
+    """Stop when the metric's 95 % confidence interval is narrow enough."""
 
     metric: str
-    share: float
+    """Whose: `ttft_p99`, or another metric and statistic."""
+    share: Annotated[Part, Field(alias="ci")]
+    """Half the width of the 95 % confidence interval, as a share of the value: `2%`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +263,7 @@ class LoadTrial:
 
     trial_id: str
     deployment_id: str
-    spoken: str
+    spoken: ApiName
     stream: bool
     workload: Workload
     arrivals: Arrivals

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from tgi_bench.dialects.sampling import Sampling as Sampling
 from tgi_bench.engines.engine import Engine as Engine
 from tgi_bench.engines.engine import engine_spec
 from tgi_bench.plan.load_trial import LoadTrial as LoadTrial
 from tgi_bench.plan.task_trial import DirectModel, TaskTrial
+from tgi_bench.sections.section import Sampling as Sampling
 
 ArgumentValue = str | int | float | bool | None
 

@@ -10,9 +10,8 @@ from tgi_bench.inert import one_line
 from tgi_bench.plan.corpus import CSV_TIME, MOONCAKE_BLOCK_TOKENS, Corpus, Entry
 from tgi_bench.plan.distinct_text import DistinctTexts
 from tgi_bench.plan.draws import Draw, below, sequence, shuffled, text_seed
-from tgi_bench.plan.lengths import lengths
-from tgi_bench.plan.load_expand import OUTPUT_TOKENS, PROMPT_TOKENS
-from tgi_bench.plan.load_keys import MOST_TOKENS
+from tgi_bench.plan.lengths import MOST_TOKENS, lengths
+from tgi_bench.plan.load_keys import OUTPUT_TOKENS, PROMPT_TOKENS
 from tgi_bench.plan.load_trial import Fixed, SharedPrefix, Turns, Workload
 from tgi_bench.plan.request_spec import RequestSpec
 

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from hashlib import sha256
 
-from tgi_bench.dialects.sampling import Sampling
 from tgi_bench.engines.arguments import ROWS, arguments_of
 from tgi_bench.engines.engine import Engine
 from tgi_bench.engines.versions import NEWEST, parse_version
@@ -36,6 +35,7 @@ from tgi_bench.published.tgi import (
     PublishedRow,
 )
 from tgi_bench.report.words import outcome_of
+from tgi_bench.sections.section import Sampling
 
 Imported = dict[str, tuple[TrialEnd, tuple[PublishedFigures, ...]]]
 """By trial id: how it ended, and its rows."""

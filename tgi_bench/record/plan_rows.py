@@ -21,6 +21,7 @@ from tgi_bench.plan.plan import (
     HostOptions,
     LauncherArgument,
     LauncherKind,
+    LoadTrial,
     Override,
     Plan,
     ProcessOptions,
@@ -28,7 +29,7 @@ from tgi_bench.plan.plan import (
     Timeouts,
     TransformersOptions,
 )
-from tgi_bench.record import load_trial_json, task_rows
+from tgi_bench.record import task_rows
 
 _DEPLOYMENT_COLUMNS = (
     "deployment_id, launcher, model, image, tgi_version, version_assumed, engine, "
@@ -46,10 +47,7 @@ def insert_plan(connection: sqlite3.Connection, plan: Plan) -> None:
         _insert_deployment(connection, deployment)
     trials = [
         *((t.trial_id, "batch", t.deployment_id, to_json(t)) for t in plan.trials),
-        *(
-            (t.trial_id, "load", t.deployment_id, load_trial_json.encode(t))
-            for t in plan.load_trials
-        ),
+        *((t.trial_id, "load", t.deployment_id, to_json(t)) for t in plan.load_trials),
         *((t.trial_id, "direct", t.model.model_id, task_rows.encode(t)) for t in plan.task_trials),
     ]
     connection.executemany(
@@ -74,7 +72,7 @@ def select_plan(connection: sqlite3.Connection) -> Plan:
         trials=tuple(from_json(BatchTrial, asked) for asked in _asked(connection, "batch")),
         overrides=tuple(Override(key_path, value) for key_path, value in overrides),
         digest=digest,
-        load_trials=tuple(map(load_trial_json.decode, _asked(connection, "load"))),
+        load_trials=tuple(from_json(LoadTrial, asked) for asked in _asked(connection, "load")),
         task_trials=tuple(map(task_rows.decode, _asked(connection, "direct"))),
     )
 

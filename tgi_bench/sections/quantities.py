@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from fractions import Fraction
 from math import isfinite
+from typing import Annotated
+
+from pydantic import BeforeValidator, PlainSerializer, SerializationInfo
 
 from tgi_bench.errors import InputError
+from tgi_bench.sections.section import FromYaml, refused
 from tgi_bench.words import shown
 
 NS = 10**9
@@ -29,8 +34,8 @@ _DURATION_FORM = "a duration such as 500ms, 2s, 1.5m or 1h, or a number of secon
 _SHARE_FORM = "a share such as 2% or 0.02"
 
 
-def duration_s(value: object, zero: bool = False) -> float:
-    """The seconds of "500ms", "2s", "1.5m", "1h", or of a plain number of seconds.
+def duration_ns(value: object, zero: bool = False) -> int:
+    """The nanoseconds of "500ms", "2s", "1.5m", "1h", or of a plain number of seconds.
 
     zero: whether 0 is allowed. Raises InputError: no duration, negative, 0, less than 1 ns, more
     than a week; its sentence names no key.
@@ -43,7 +48,7 @@ def duration_s(value: object, zero: bool = False) -> float:
         raise InputError(f"must be at least 1ns, not `{shown(value)}`")
     if seconds > LONGEST_S:
         raise InputError(f"must be at most a week (168h), not `{shown(value)}`")
-    return float(seconds)
+    return round(seconds * NS)
 
 
 def share(value: object) -> float:
@@ -69,7 +74,7 @@ def span(value: object) -> int | str:
                 f"must be a duration with its unit, as in 10s, or a whole number of requests, "
                 f"not `{shown(value)}`"
             )
-        duration_s(value, zero=True)
+        duration_ns(value, zero=True)
         return value
     if isinstance(value, bool) or not isinstance(value, int):
         raise InputError(
@@ -79,11 +84,6 @@ def span(value: object) -> int | str:
     if not 0 <= value < 2**31:
         raise InputError(f"must be from 0 to {2**31 - 1} requests, not `{shown(value)}`")
     return value
-
-
-def to_ns(seconds: float) -> int:
-    """Seconds in whole nanoseconds."""
-    return round(seconds * NS)
 
 
 def _read(value: object, form: re.Pattern[str], words: str) -> Fraction:
@@ -101,3 +101,45 @@ def _read(value: object, form: re.Pattern[str], words: str) -> Fraction:
         case _:
             pass
     raise InputError(f"must be {words}, not `{shown(value)}`")
+
+
+def _said(read: Callable[[object], object]) -> Callable[[object], object]:
+    """A reader whose refusals pydantic takes with their key path."""
+
+    def read_or_refuse(value: object) -> object:
+        try:
+            return read(value)
+        except InputError as error:
+            raise refused(str(error)) from None
+
+    return read_or_refuse
+
+
+def _written(ns: int, info: SerializationInfo) -> int | str:
+    """As a file writes it where the file's own keys are written."""
+    return f"{ns}ns" if info.by_alias else ns
+
+
+_IN_FILE = PlainSerializer(_written, when_used="json")
+Ns = Annotated[
+    int,
+    FromYaml(
+        Annotated[int, BeforeValidator(_said(duration_ns), json_schema_input_type=float | str)]
+    ),
+    _IN_FILE,
+]
+NsOrZero = Annotated[
+    int,
+    FromYaml(
+        Annotated[
+            int,
+            BeforeValidator(
+                _said(lambda value: duration_ns(value, zero=True)),
+                json_schema_input_type=float | str,
+            ),
+        ]
+    ),
+    _IN_FILE,
+]
+Part = Annotated[float, BeforeValidator(_said(share), json_schema_input_type=float | str)]
+Span = Annotated[int | str, BeforeValidator(_said(span), json_schema_input_type=int | str)]

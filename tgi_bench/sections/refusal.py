@@ -10,9 +10,9 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, JsonValue, ValidationError
 from pydantic.fields import FieldInfo
@@ -25,6 +25,9 @@ from tgi_bench.sections.section import (
     NAME_PATTERN,
     SIZE_PATTERN,
     WORD_PATTERN,
+    FromYaml,
+    Section,
+    Value,
 )
 from tgi_bench.words import shown, suggestion
 
@@ -38,6 +41,8 @@ _TYPES = {
     "list_type": "a list",
     "dict_type": "a mapping",
     "model_type": "a mapping",
+    "tuple_type": "a list",
+    "dataclass_type": "a mapping",
 }
 _BOUNDS = {
     "greater_than": ("gt", "must be more than"),
@@ -79,7 +84,7 @@ def _message(detail: ErrorDetails, root: type[BaseModel]) -> str:
         key, words = _BOUNDS[kind]
         return f"{words} {_bound(context[key])}, not {shown(given)}"
     match kind:
-        case "extra_forbidden":
+        case "extra_forbidden" | "unexpected_keyword_argument":
             return _unknown(detail["loc"], root)
         case "missing":
             return f"is missing{_described(detail['loc'], root)}"
@@ -117,14 +122,13 @@ def _with_type(value: object) -> str:
 
 
 def _unknown(loc: Sequence[int | str], root: type[BaseModel]) -> str:
-    fields = _model_at(loc[:-1], root).model_fields
-    keys = [field.alias or name for name, field in fields.items()]
+    keys = list(_keys(_mapping_at(loc[:-1], root)))
     nearest = suggestion(str(loc[-1]), keys)
     return f"is no key here; allowed: {', '.join(keys)}{nearest}"
 
 
 def _described(loc: Sequence[int | str], root: type[BaseModel]) -> str:
-    description = texts_of(_model_at(loc[:-1], root)).get(str(loc[-1]), "")
+    description = texts_of(_mapping_at(loc[:-1], root)).get(str(loc[-1]), "")
     if not description:
         return ""
     head, _, rest = description.rstrip(".").partition(" ")
@@ -133,67 +137,68 @@ def _described(loc: Sequence[int | str], root: type[BaseModel]) -> str:
 
 def _literals(loc: Sequence[int | str], root: type[BaseModel]) -> list[str]:
     """The strings that a field takes, null beside them left out."""
-    annotation = _field_at(loc, root).annotation
-    choices = annotation if get_origin(annotation) is Literal else None
-    for part in get_args(annotation):
-        if get_origin(part) is Literal:
-            choices = part
-    return [str(value) for value in get_args(choices)]
+    _, annotation = _keys(_mapping_at(loc[:-1], root))[str(loc[-1])]
+    return [
+        str(value)
+        for part in _parts(annotation)
+        if get_origin(part) is Literal
+        for value in get_args(part)
+    ]
 
 
-def _field_at(loc: Sequence[int | str], root: type[BaseModel]) -> FieldInfo:
-    return _field(_model_at(loc[:-1], root), str(loc[-1]))
+def _keys(kind: type[BaseModel | Value]) -> dict[str, tuple[str, object]]:
+    """By its key in the file (`from` is no name of Python's): a field's name and its annotation."""
+    hints = get_type_hints(kind, include_extras=True)
+    names = kind.model_fields if issubclass(kind, BaseModel) else kind.__match_args__
+    keys = {}
+    for name in names:
+        beside = get_args(hints[name]) if get_origin(hints[name]) is Annotated else ()
+        alias = next((mark.alias for mark in beside if isinstance(mark, FieldInfo)), None)
+        keys[alias or name] = (name, hints[name])
+    return keys
 
 
-def _field(model: type[BaseModel], key: str) -> FieldInfo:
-    """The field that a key of the file stands for: `from` is no name of Python's."""
-    for name, field in model.model_fields.items():
-        if key == (field.alias or name):
-            return field
-    raise KeyError(key)
-
-
-def _model_at(loc: Sequence[int | str], root: type[BaseModel]) -> type[BaseModel]:
-    """The model that stands at a place; each key on the way is of a field that holds models."""
-    model = root
+def _mapping_at(loc: Sequence[int | str], root: type[BaseModel]) -> type[BaseModel | Value]:
+    """The class of the mapping at a place; each key on the way is of a field that holds some."""
+    kind: type[BaseModel | Value] = root
     for step in loc:
         if isinstance(step, int):
-            continue  # an index of a list, whose entries are all of one model
-        inner = _model_in(_field(model, step).annotation)
-        if inner is None:
-            raise TypeError(f"{'.'.join(map(str, loc))} holds no model")
-        model = inner
-    return model
+            continue  # an index of a list, whose entries are all of one class
+        _, annotation = _keys(kind)[step]
+        kind = next(
+            part
+            for part in _parts(annotation)
+            if isinstance(part, type) and issubclass(part, BaseModel | Value)
+        )
+    return kind
 
 
-def _model_in(annotation: object) -> type[BaseModel] | None:
-    """The model itself, or the one inside Optional, Annotated or list; None where there is none."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    found = (_model_in(part) for part in get_args(annotation))
-    return next((model for model in found if model is not None), None)
+def _parts(annotation: object) -> Iterator[object]:
+    """An annotation and all in it, the form that a file has before the value made of it."""
+    yield annotation
+    inner = get_args(annotation)
+    for part in (*inner[1:], *inner[:1]) if get_origin(annotation) is Annotated else inner:
+        yield from _parts(part.form if isinstance(part, FromYaml) else part)
 
 
-def with_texts(schema: Schema, root: type[BaseModel]) -> Schema:
-    """The schema of a subclass of root, each property described by its attribute's text.
+def with_texts(schema: Schema) -> Schema:
+    """The schema of a section, each property described by its attribute's text.
 
-    A schema's "title" names its class; classes of the same name must not be below root.
+    A schema's "title" names its class, of which no two are called alike.
     """
-    texts = {kind.__name__: texts_of(kind) for kind in _subclasses(root)}
+    kinds = _subclasses((Section, Value))
+    texts = {kind.__name__: texts_of(kind) for kind in kinds}
     definitions = schema.get("$defs")
     inner = definitions if isinstance(definitions, dict) else {}
     described = {
         name: _with_descriptions(definition, texts) if isinstance(definition, dict) else definition
         for name, definition in inner.items()
     }
-    return (
-        {**_with_descriptions(schema, texts), "$defs": described}
-        if inner
-        else _with_descriptions(schema, texts)
-    )
+    whole = _with_descriptions(schema, texts)
+    return {**whole, "$defs": described} if inner else whole
 
 
-def texts_of(kind: type[BaseModel]) -> dict[str, str]:
+def texts_of(kind: type[BaseModel | Value]) -> dict[str, str]:
     """By its key in the file: the bare string after each annotated attribute of the class's own.
 
     {} where its source is not at hand, as in a package without it.
@@ -205,6 +210,7 @@ def texts_of(kind: type[BaseModel]) -> dict[str, str]:
     (definition,) = (
         node for node in ast.parse(textwrap.dedent(source)).body if isinstance(node, ast.ClassDef)
     )
+    keys = {name: key for key, (name, _) in _keys(kind).items()}
     texts: dict[str, str] = {}
     for node, following in pairwise(definition.body):
         match node, following:
@@ -212,14 +218,16 @@ def texts_of(kind: type[BaseModel]) -> dict[str, str]:
                 ast.AnnAssign(target=ast.Name(id=name)),
                 ast.Expr(value=ast.Constant(value=str(text))),
             ):
-                texts[kind.model_fields[name].alias or name] = inspect.cleandoc(text)
+                texts[keys[name]] = inspect.cleandoc(text)
     return texts
 
 
-def _subclasses(root: type[BaseModel]) -> Iterator[type[BaseModel]]:
-    for kind in root.__subclasses__():
-        yield kind
-        yield from _subclasses(kind)
+def _subclasses(
+    roots: Iterable[type[BaseModel | Value]],
+) -> Iterator[type[BaseModel | Value]]:
+    for root in roots:
+        yield root
+        yield from _subclasses(root.__subclasses__())
 
 
 def _with_descriptions(definition: Schema, texts: dict[str, dict[str, str]]) -> Schema:

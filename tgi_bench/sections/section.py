@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated, TypeVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, cast
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
-from pydantic_core import PydanticCustomError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+)
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from tgi_bench.words import shown
 
-T = TypeVar("T")
+Many = TypeVar("Many", bound=Sequence[object])
 
 NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9._\-]{0,99}$"
 LOAD_NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9._\-]{0,39}$"
@@ -25,19 +36,23 @@ def one_or_list(value: object) -> object:
     return value if isinstance(value, list) else [value]
 
 
+def refused(message: str) -> PydanticCustomError:
+    """What pydantic takes as a refusal in our words."""
+    return PydanticCustomError("refused", "{said}", {"said": message})
+
+
 def refused_value(message: str, value: object) -> PydanticCustomError:
-    """A refusal in our words, with what was given at its end."""
-    return PydanticCustomError("refused", "{said}", {"said": f"{message}, not `{shown(value)}`"})
+    """The same, with what was given at its end."""
+    return refused(f"{message}, not `{shown(value)}`")
 
 
-def no_duplicates(values: list[T]) -> list[T]:
-    """The list, refused where it holds a value twice; 1 and true are two values."""
+def no_duplicates(values: Many) -> Many:
+    """The values, refused where one comes twice; 1 and true are two values."""
     seen: set[tuple[str, str]] = set()
     for value in values:
         mark = (type(value).__name__, repr(value))
         if mark in seen:
-            said = f"holds `{shown(value)}` twice"
-            raise PydanticCustomError("refused", "{said}", {"said": said})
+            raise refused(f"holds `{shown(value)}` twice")
         seen.add(mark)
     return values
 
@@ -68,8 +83,58 @@ class Section(BaseModel):
     )
 
 
-class SamplingKeys(Section):
-    """How the next token is chosen; null is "not given"."""
+class Value:
+    """A frozen dataclass that is a mapping of the file, and what the plan and run.db hold of it.
+
+    Made by a program it is not checked again: only what is read is.
+    """
+
+    __slots__ = ()
+    __match_args__: ClassVar[tuple[str, ...]] = ()
+    __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Strict in its fields; itself it is read from a mapping, not taken as an instance only."""
+        return cast(CoreSchema, {**handler(source), "strict": False})
+
+
+@dataclass(frozen=True, slots=True)
+class FromYaml:
+    """Beside a field's type: the file says it in another form than the value's own.
+
+    form: the type of what is written, which the JSON Schema shows. made: the value of it. A run
+    file holds the value's own form, and no other is read from it.
+    """
+
+    form: Any
+    made: Callable[[Any], object] | None = None
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        own, written = handler(source), handler.generate_schema(self.form)
+        if self.made is not None:
+            written = core_schema.no_info_after_validator_function(self.made, written)
+        kept = core_schema.wrap_serializer_function_ser_schema(
+            lambda value, keep: keep(value), schema=own
+        )
+        return core_schema.json_or_python_schema(own, written, serialization=kept)
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: GetJsonSchemaHandler) -> Any:
+        while schema["type"] != "json-or-python":  # other marks of the field stand around it
+            schema = schema["schema"]
+        return handler(schema["python_schema"])
+
+
+def one_of(words: type[Enum]) -> FromYaml:
+    """An enum, by its values."""
+    return FromYaml(Literal.__getitem__(tuple(word.value for word in words)), words)
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling(Value):
+    """How the next token is chosen; null is "not given", and sent as the neutral value."""
 
     do_sample: bool = False
     """Sample instead of taking the likeliest token."""

@@ -21,7 +21,6 @@ from tgi_bench.analysis.client_error import (
     most_in_flight,
     percentiles,
 )
-from tgi_bench.dialects.sampling import Sampling
 from tgi_bench.errors import InputError, LaunchError, TgiBenchError
 from tgi_bench.launch.owned_folder import NULL_SERVER, owned_folder
 from tgi_bench.load_observation import ClientFloor, LoadStage, RequestObservation
@@ -34,6 +33,7 @@ from tgi_bench.plan.load_trial import (
     Process,
     Workload,
 )
+from tgi_bench.sections.section import Sampling
 from tgi_bench.selfcheck.memory_watch import MemoryPeak, watched
 from tgi_bench.server.null.loop import HOST
 from tgi_bench.server.null.timing import ServedLog, StreamPace, decode

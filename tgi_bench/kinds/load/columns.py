@@ -16,7 +16,6 @@ from tgi_bench.kinds.load.search import met
 from tgi_bench.load_observation import ClientFloor, LoadStage, StageConditions
 from tgi_bench.observation import Outcome
 from tgi_bench.plan.load_trial import LoadTrial
-from tgi_bench.plan.load_trial_fields import arrivals_fields, arrivals_kind, workload_fields
 from tgi_bench.report import units
 from tgi_bench.report.column import (
     DEPLOYMENT,
@@ -115,7 +114,7 @@ _COLUMNS: tuple[Column[StageRow], ...] = (
     *SERVER,
     DEPLOYMENT,
     Column("", lambda row: _asked_in_words(row), "", units.NAME, "Load"),
-    Column("arrivals", lambda row: arrivals_kind(row.load.trial.arrivals), unit=units.NAME),
+    Column("arrivals", lambda row: row.load.trial.arrivals.kind, unit=units.NAME),
     replace(OUTCOME, screen=""),
     Column("", lambda row: _outcome(row), "", units.OUTCOME, "Outcome"),
     *_ASKED,
@@ -217,11 +216,7 @@ def _asked(trial: LoadTrial) -> Json:
     """All of the trial but its ids."""
     asked = asdict(trial)
     del asked["trial_id"], asked["deployment_id"], asked["spoken"]
-    whole = {
-        "workload": workload_fields(trial.workload),
-        "arrivals": arrivals_fields(trial.arrivals),
-    }
-    return {"api": trial.spoken, **asked, **whole}
+    return {"api": trial.spoken, **asked}
 
 
 def _search(found: SearchAnswer | None) -> Json:

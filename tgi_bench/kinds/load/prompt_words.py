@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import PurePath
 
 from tgi_bench.kinds.load.words import counted, plain, seconds
-from tgi_bench.plan.load_expand import OUTPUT_TOKENS
+from tgi_bench.plan.load_keys import OUTPUT_TOKENS
 from tgi_bench.plan.load_trial import (
     Empirical,
     FileKind,

@@ -6,7 +6,6 @@ import re
 
 from tgi_bench.analysis.samples import LoadDistribution
 from tgi_bench.dialects import AUTO, speaking
-from tgi_bench.dialects.sampling import Sampling
 from tgi_bench.kinds.load.figures import StageSummary
 from tgi_bench.load_observation import LoadStage
 from tgi_bench.plan.load_trial import (
@@ -24,6 +23,7 @@ from tgi_bench.plan.load_trial import (
     TraceTimes,
 )
 from tgi_bench.report import units
+from tgi_bench.sections.section import Sampling
 
 METRIC_NAMES = dict(
     zip(

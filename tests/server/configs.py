@@ -45,7 +45,11 @@ def engine_config(
 
 
 def server_config(
-    version: Version, shard_uds_path: str, engine: EngineConfig | None = None, port: int = 0
+    version: Version,
+    shard_uds_path: str,
+    engine: EngineConfig | None = None,
+    port: int = 0,
+    limits: RouterLimits = LIMITS,
 ) -> ServerConfig:
     """One deployment on 127.0.0.1; port 0 is any."""
     engine = engine or engine_config()
@@ -57,7 +61,7 @@ def server_config(
         json_output=False,
         api_key=None,
         engine=engine,
-        limits=LIMITS,
+        limits=limits,
         printed_arguments=(
             ("model_id", f'"{engine.model_id}"'),
             ("num_shard", f"Some({engine.num_shard})"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import signal
 import subprocess
 import sys
@@ -12,15 +11,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from types import ModuleType
 
 import grpc
 import pytest
 
 from tests.server.configs import FLASH, PADDED, engine_config, server_config
+from tests.server.ranks import ROOT, RankProcess, command, served
 from tgi_bench.server.config import EngineConfig, Version
-from tgi_bench.server.shard import ShardRank
 from tgi_bench.wire import (
     generate_v1_pb2,
     generate_v1_pb2_grpc,
@@ -30,11 +28,11 @@ from tgi_bench.wire import (
     generate_v3_pb2_grpc,
 )
 
-ROOT = Path(__file__).parents[2]
 V1 = (generate_v1_pb2, generate_v1_pb2_grpc)
 V2 = (generate_v2_pb2, generate_v2_pb2_grpc)
 V3 = (generate_v3_pb2, generate_v3_pb2_grpc)
 SMALL = engine_config(PADDED, accelerator="T4", memory_fraction=0.4)
+pytestmark = pytest.mark.xdist_group("one rank of each version")
 
 
 def protocol_of(version: Version) -> tuple[ModuleType, ModuleType]:
@@ -45,16 +43,14 @@ def protocol_of(version: Version) -> tuple[ModuleType, ModuleType]:
 
 @dataclass
 class Served:
-    """A rank's process, its messages and a stub on it."""
+    """A rank, its messages and a stub on it."""
 
-    process: subprocess.Popen[str]
-    path: str
+    rank: RankProcess
     pb: ModuleType
-    channel: grpc.Channel
 
     def stub(self, modules: tuple[ModuleType, ModuleType] | None = None):  # type: ignore[no-untyped-def]
         module = modules[1] if modules else protocol_of_module(self.pb)
-        return module.TextGenerationServiceStub(self.channel)
+        return module.TextGenerationServiceStub(self.rank.channel)
 
     def batch(self, batch_id: int, *sizes: tuple[int, int], size: int | None = None):  # type: ignore[no-untyped-def]
         """A batch of one request for each (prompt words, new tokens)."""
@@ -78,41 +74,19 @@ def protocol_of_module(pb: ModuleType) -> ModuleType:
 
 
 @contextmanager
-def served(
+def one_rank(
     version: Version, engine: EngineConfig | None = None, shard_rank: int = 0
 ) -> Iterator[Served]:
     with tempfile.TemporaryDirectory(prefix="tgi", dir="/tmp") as folder:
         config = server_config(version, f"{folder}/s", engine)
-        process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "tests.server.serve_rank",
-                pickle.dumps(ShardRank(config, shard_rank)).hex(),
-            ],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert process.stdout is not None
-        assert process.stderr is not None
-        try:
-            assert process.stdout.readline() == "ready\n", process.stderr.read()
-            path = config.uds_path(shard_rank)
-            with grpc.insecure_channel(
-                f"unix:{path}", options=[("grpc.max_send_message_length", -1)]
-            ) as channel:
-                yield Served(process, path, protocol_of(version)[0], channel)
-        finally:
-            process.kill()
-            process.communicate()
+        with served(config, shard_rank) as (rank,):
+            yield Served(rank, protocol_of(version)[0])
 
 
 @pytest.fixture(scope="module", params=[(0, 9, 4), (1, 4, 5), (2, 0, 4), (2, 3, 0), (3, 3, 7)])
 def rank(request: pytest.FixtureRequest) -> Iterator[Served]:
     """A padded model, one rank, each version; tests leave it as they found it."""
-    with served(request.param) as one:
+    with one_rank(request.param) as one:
         yield one
 
 
@@ -124,7 +98,9 @@ def code_of(error: pytest.ExceptionInfo[grpc.RpcError]) -> tuple[grpc.StatusCode
 
 def test_discovery_info_health(rank: Served) -> None:
     stub, pb = rank.stub(), rank.pb
-    assert list(stub.ServiceDiscovery(pb.ServiceDiscoveryRequest()).urls) == [f"unix://{rank.path}"]
+    assert list(stub.ServiceDiscovery(pb.ServiceDiscoveryRequest()).urls) == [
+        f"unix://{rank.rank.path}"
+    ]
     info = stub.Info(pb.InfoRequest())
     assert (info.requires_padding, info.device_type) == (True, "simulated")
     assert info.dtype == "torch.float16"
@@ -188,7 +164,7 @@ def test_a_rank_answers_for_its_own_share(
 ) -> None:
     """By place in the batch as it is, or, in the flash class from 2.4.0 on, by id."""
     for shard_rank in range(2):
-        with served(version, engine_config(model, num_shard=2), shard_rank) as one:
+        with one_rank(version, engine_config(model, num_shard=2), shard_rank) as one:
             stub, pb = one.stub(), one.pb
             if model == FLASH:
                 stub.Warmup(pb.WarmupRequest(batch=one.batch(0, (64, 2)), max_prefill_tokens=128))
@@ -219,7 +195,7 @@ def test_errors_that_a_shard_survives(rank: Served) -> None:
 
 def test_bytes_that_are_no_message(rank: Served) -> None:
     package = rank.pb.DESCRIPTOR.package
-    call = rank.channel.unary_unary(f"/{package}.TextGenerationService/Prefill", bytes, bytes)
+    call = rank.rank.channel.unary_unary(f"/{package}.TextGenerationService/Prefill", bytes, bytes)
     with pytest.raises(grpc.RpcError) as error:
         call(b"\xff\xff\xff")
     assert code_of(error) == (grpc.StatusCode.INTERNAL, "Exception deserializing request!")
@@ -249,46 +225,45 @@ def too_much(one: Served) -> tuple[grpc.StatusCode, str]:
 
 @pytest.mark.parametrize("version", [(0, 9, 4), (1, 4, 5)])
 def test_out_of_memory_survived(version: Version) -> None:
-    with served(version, SMALL) as one:
+    with one_rank(version, SMALL) as one:
         code, details = too_much(one)
         assert code is grpc.StatusCode.INTERNAL
         assert details.startswith("CUDA out of memory. Tried to allocate")
         one.stub().Health(one.pb.HealthRequest())
-        assert one.process.poll() is None
+        assert one.rank.process.poll() is None
 
 
 @pytest.mark.parametrize("version", [(2, 0, 4), (2, 3, 0)])
 def test_out_of_memory_unanswered(version: Version) -> None:
-    with served(version, SMALL) as one:
+    with one_rank(version, SMALL) as one:
         code, _ = too_much(one)
         assert code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
-        assert one.process.wait(5) == 1
+        assert one.rank.process.wait(5) == 1
         with pytest.raises(grpc.RpcError) as error:
             one.stub().Health(one.pb.HealthRequest())
         assert code_of(error)[0] is grpc.StatusCode.UNAVAILABLE
 
 
 def test_out_of_memory_answered_then_gone() -> None:
-    with served((3, 3, 7), SMALL) as one:
+    with one_rank((3, 3, 7), SMALL) as one:
         code, details = too_much(one)
         assert code is grpc.StatusCode.INTERNAL
         assert details.startswith("CUDA out of memory. Tried to allocate")
-        assert one.process.wait(5) == 1
-        assert not os.path.exists(one.path)
-        assert one.process.stderr is not None
-        assert "Method Prefill encountered an error." in one.process.stderr.read()
+        assert one.rank.process.wait(5) == 1
+        assert not os.path.exists(one.rank.path)
+        assert "Method Prefill encountered an error." in one.rank.logged()
 
 
 def test_wrong_size_is_a_runtime_error() -> None:
-    with served((3, 3, 7)) as one:
+    with one_rank((3, 3, 7)) as one:
         with pytest.raises(grpc.RpcError) as error:
             one.stub().Prefill(one.pb.PrefillRequest(batch=one.batch(1, (4, 2), size=3)))
         assert code_of(error)[0] is grpc.StatusCode.INTERNAL
-        assert one.process.wait(5) == 1
+        assert one.rank.process.wait(5) == 1
 
 
 def test_flash_needs_and_answers_warmup() -> None:
-    with served((3, 3, 7), engine_config(FLASH)) as one:
+    with one_rank((3, 3, 7), engine_config(FLASH)) as one:
         stub, pb = one.stub(), one.pb
         warmup = pb.WarmupRequest(
             batch=one.batch(0, (64, 2)),
@@ -307,25 +282,19 @@ def test_flash_needs_and_answers_warmup() -> None:
 
 
 def test_terminated_rank_removes_its_socket() -> None:
-    with served((3, 3, 7)) as one:
-        one.process.send_signal(signal.SIGTERM)
-        assert one.process.wait(5) == 0
-        assert not os.path.exists(one.path)
+    with one_rank((3, 3, 7)) as one:
+        one.rank.process.send_signal(signal.SIGTERM)
+        assert one.rank.process.wait(5) == 0
+        assert not os.path.exists(one.rank.path)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="prctl is Linux's")
 def test_rank_ends_with_its_parent() -> None:
     with tempfile.TemporaryDirectory(prefix="tgi", dir="/tmp") as folder:
         config = server_config((3, 3, 7), f"{folder}/s")
-        command = [
-            sys.executable,
-            "-m",
-            "tests.server.serve_rank",
-            pickle.dumps(ShardRank(config, 0)).hex(),
-        ]
         keeper = "import subprocess, sys; subprocess.run(sys.argv[1:])"
         with subprocess.Popen(
-            [sys.executable, "-c", keeper, *command],
+            [sys.executable, "-c", keeper, *command(config, 0)],
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -6,14 +6,10 @@ not listed fails, and so does one that is listed and no longer there.
 
 from __future__ import annotations
 
-import pickle
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import grpc
@@ -21,10 +17,10 @@ import pytest
 from google.protobuf.json_format import MessageToDict
 
 from tests.server.configs import PADDED, engine_config, server_config
+from tests.server.ranks import RankProcess, served
+from tests.server.router.http_comparison import differences
 from tests.transcripts.grpc_replay import VERSIONS, Call, Transcript, transcripts
-from tgi_bench.server.shard import ShardRank
 
-ROOT = Path(__file__).parents[2]
 TOKENS = {
     "the server answers a question about time": 14,
     "a model reads many small words in one long line": 23,
@@ -88,58 +84,30 @@ _TOLD_BY_THE_SERVER = (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNIMPLEMENTED)
 """Of any other status gRPC's client makes the details."""
 
 
-@dataclass(frozen=True, slots=True)
-class Serving:
-    """Ranks of the embedded server, in processes."""
-
-    processes: tuple[subprocess.Popen[str], ...]
-    channels: tuple[grpc.Channel, ...]
-
-    def ask(self, calls: Sequence[Call]) -> list[Answer]:
-        """One round at the same time, with prompts of the recorded lengths."""
-        futures = [
-            self.channels[call.rank]
-            .unary_unary(call.path, None, None)
-            .future(_reworded(call), timeout=20)
-            for call in calls
-        ]
-        return [
-            (f.code(), f.details() or "", f.result() if f.code() is grpc.StatusCode.OK else None)
-            for f in futures
-        ]
+def ask(ranks: Sequence[RankProcess], calls: Sequence[Call]) -> list[Answer]:
+    """One round at the same time, with prompts of the recorded lengths."""
+    futures = [
+        ranks[call.rank]
+        .channel.unary_unary(call.path, None, None)
+        .future(_reworded(call), timeout=20)
+        for call in calls
+    ]
+    return [
+        (f.code(), f.details() or "", f.result() if f.code() is grpc.StatusCode.OK else None)
+        for f in futures
+    ]
 
 
 @contextmanager
-def embedded(version: str, num_shard: int) -> Iterator[Serving]:
+def embedded(version: str, num_shard: int) -> Iterator[Sequence[RankProcess]]:
     """The simulated engine on a padded model."""
-    numbers = tuple(int(part) for part in version.split("."))
-    with tempfile.TemporaryDirectory(prefix="tgi") as folder, ExitStack() as stack:
-        config = server_config(
-            (numbers[0], numbers[1], numbers[2]),
-            f"{folder}/s",
-            engine_config(PADDED, num_shard=num_shard),
-        )
-        processes = []
-        for rank in range(num_shard):
-            told = pickle.dumps(ShardRank(config, rank)).hex()
-            process = subprocess.Popen(
-                [sys.executable, "-m", "tests.server.serve_rank", told],
-                cwd=ROOT,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                text=True,
-            )
-            stack.callback(process.communicate)
-            stack.callback(process.kill)
-            processes.append(process)
-        for process in processes:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
-        channels = tuple(
-            stack.enter_context(grpc.insecure_channel(f"unix:{config.uds_path(rank)}"))
-            for rank in range(num_shard)
-        )
-        yield Serving(tuple(processes), channels)
+    major, minor, patch = (int(part) for part in version.split("."))
+    engine = engine_config(PADDED, num_shard=num_shard)
+    with (
+        tempfile.TemporaryDirectory(prefix="tgi") as folder,
+        served(server_config((major, minor, patch), f"{folder}/s", engine)) as ranks,
+    ):
+        yield ranks
 
 
 def _reworded(call: Call) -> bytes:
@@ -179,20 +147,6 @@ def _without(said: Any) -> Any:
     return kept
 
 
-def differences(recorded: Any, answered: Any, at: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Each place where two nested values differ."""
-    match recorded, answered:
-        case dict(), dict():
-            for name in recorded.keys() | answered.keys():
-                place = f"{at}.{name}" if at else name
-                yield from differences(recorded.get(name), answered.get(name), place)
-        case list(), list() if len(recorded) == len(answered):
-            for one, other in zip(recorded, answered, strict=True):
-                yield from differences(one, other, at)
-        case _ if recorded != answered:
-            yield at, recorded, answered
-
-
 def compared(
     transcript: Transcript, calls: Sequence[Call], answers: Sequence[Answer]
 ) -> Iterator[Found]:
@@ -223,12 +177,12 @@ def test_the_same_calls_are_answered_the_same(version: str, num_shard: int) -> N
         if (transcript.version, transcript.num_shard) == (version, num_shard)
         and not transcript.name.startswith("fatal_")
     ]
-    with embedded(version, num_shard) as serving:
+    with embedded(version, num_shard) as ranks:
         found = [
             difference
             for transcript in played
             for calls in transcript.rounds()
-            for difference in compared(transcript, calls, serving.ask(calls))
+            for difference in compared(transcript, calls, ask(ranks, calls))
         ]
     names = {transcript.name for transcript in played}
     check(found, [accepted for accepted in ACCEPTED if accepted.name in names])
@@ -240,12 +194,12 @@ def test_a_fatal_call_is_answered_the_same_and_so_is_what_follows(transcript: Tr
     answers once more in between is a race, which was recorded with either end."""
     prefill, at_once, *later = transcript.rounds()
     dies = any(call.status is grpc.StatusCode.UNAVAILABLE for call in later[0])
-    with embedded(transcript.version, transcript.num_shard) as serving:
-        found = list(compared(transcript, prefill, serving.ask(prefill)))
+    with embedded(transcript.version, transcript.num_shard) as ranks:
+        found = list(compared(transcript, prefill, ask(ranks, prefill)))
         if dies:
-            assert [process.wait(10) for process in serving.processes] == [1] * len(prefill)
+            assert [rank.process.wait(10) for rank in ranks] == [1] * len(prefill)
         else:
-            found += compared(transcript, at_once, serving.ask(at_once))
+            found += compared(transcript, at_once, ask(ranks, at_once))
         for calls in later:
-            found += compared(transcript, calls, serving.ask(calls))
+            found += compared(transcript, calls, ask(ranks, calls))
     check(found, [a for a in ACCEPTED if a.name == transcript.name and not dies])

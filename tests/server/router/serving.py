@@ -10,52 +10,45 @@ import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any
 
 import httpx
 
+from tests.server import configs
 from tests.server.router.scripted_shard import Script, ScriptedShard
 from tgi_bench.server.behaviour import Behaviour
-from tgi_bench.server.config import EngineConfig, RouterLimits, ServerConfig, Version
+from tgi_bench.server.config import Version
 from tgi_bench.server.log import Log
 from tgi_bench.server.router.app import Router
 
-_T = TypeVar("_T")
-
-LIMITS = RouterLimits(
+LIMITS = replace(
+    configs.LIMITS,
     max_concurrent_requests=8,
-    max_best_of=2,
-    max_stop_sequences=4,
-    max_top_n_tokens=5,
     max_input_tokens=20,
     max_total_tokens=40,
     max_batch_prefill_tokens=80,
     max_batch_total_tokens=400,
-    max_batch_size=None,
-    max_client_batch_size=4,
     waiting_served_ratio=0.3,
-    max_waiting_tokens=20,
     payload_limit_bytes=20_000,
-    validation_workers=2,
-    enable_prefill_logprobs=True,
 )
 
 
-def config(version: Version, limits: RouterLimits = LIMITS, uds_path: str = "") -> ServerConfig:
-    """A deployment of two ranks on any port."""
-    return ServerConfig(
-        tgi_version=version,
-        hostname="127.0.0.1",
-        port=0,
-        shard_uds_path=uds_path,
-        json_output=False,
-        api_key=None,
-        engine=EngineConfig(
-            "simulated", "A100-40GB-SXM", "bigscience/bloomz-1b1", 2, None, None, 1.0
-        ),
-        limits=limits,
-        printed_arguments=(),
-    )
+Run = Callable[[Coroutine[object, object, Any]], Any]
+"""Runs something in a loop of another thread."""
+
+
+@contextmanager
+def loop_in_thread() -> Iterator[Run]:
+    """A loop for what may not wait for the test, which blocks."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        yield lambda work: asyncio.run_coroutine_threadsafe(work, loop).result(20)
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(10)
+        loop.close()
 
 
 @dataclass
@@ -64,7 +57,7 @@ class Served:
 
     url: str
     script: Script
-    _loop: asyncio.AbstractEventLoop
+    _run: Run
     _ranks: list[ScriptedShard]
     _stream: io.StringIO
 
@@ -75,11 +68,7 @@ class Served:
 
     def kill_rank(self, rank: int) -> None:
         """End one rank at once."""
-        self.run(self._ranks[rank].stop())
-
-    def run(self, work: Coroutine[object, object, _T]) -> _T:
-        """Run something in the router's loop."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
+        self._run(self._ranks[rank].stop())
 
     def post(self, path: str, body: object, **headers: str) -> httpx.Response:
         """POST JSON."""
@@ -129,22 +118,21 @@ def serve(
 ) -> Iterator[Served]:
     """A router with two ranks. limits: RouterLimits that differ from LIMITS."""
     script = script or Script()
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
     stream = io.StringIO()
-    with tempfile.TemporaryDirectory(prefix="tgi-") as folder:
+    with tempfile.TemporaryDirectory(prefix="tgi-") as folder, loop_in_thread() as run:
+        engine = configs.engine_config(accelerator="A100-40GB-SXM", num_shard=2)
         told = replace(
-            config(version, replace(LIMITS, **limits), f"{folder}/s"),  # type: ignore[arg-type]
+            configs.server_config(version, f"{folder}/s", engine, port),
+            limits=replace(LIMITS, **limits),  # type: ignore[arg-type]
             api_key=api_key,
-            port=port,
         )
         paths = [told.uds_path(rank) for rank in range(2)]
-        ranks: list[ScriptedShard] = []
         # Rank 1 has a script of its own: what is counted is what rank 0 was asked.
         scripts = (script, Script(room=script.room))
-        for rank in range(2):
-            ranks.append(ScriptedShard(Behaviour(version).protocol, paths, rank, scripts[rank]))
+        ranks = [
+            ScriptedShard(Behaviour(version).protocol, paths, rank, scripts[rank])
+            for rank in range(2)
+        ]
 
         async def start() -> Router:
             # gRPC binds to the loop that it is made in.
@@ -164,18 +152,9 @@ def serve(
             for shard in ranks:
                 await shard.stop()
 
-        def run(work: Coroutine[object, object, _T]) -> _T:
-            return asyncio.run_coroutine_threadsafe(work, loop).result(20)
-
+        router = run(start())
         try:
-            router = run(start())
-            try:
-                url = f"http://127.0.0.1:{router.port}"
-                yield Served(url, script, loop, ranks, stream)
-            finally:
-                script.held = script.decodes_held = False
-                run(stop(router))
+            yield Served(f"http://127.0.0.1:{router.port}", script, run, ranks, stream)
         finally:
-            loop.call_soon_threadsafe(loop.stop)
-            thread.join(10)
-            loop.close()
+            script.held = script.decodes_held = False
+            run(stop(router))

@@ -262,7 +262,7 @@ def test_first_questions_are_there_when_the_clock_starts(
     with FaultyServer() as server:
         workload = replace(TALK, turns=Turns(Fixed(1), 0), prompt=Fixed(400))
         _, seen = send_prepared(
-            prepared(server.url, trial(ClosedLoop(64), timed(50 * MS), workload))
+            prepared(server.url, trial(ClosedLoop(64), timed(500 * MS), workload))
         )
     assert {one.request_index for one in seen} >= set(range(64))
     assert all(one.intended_ns == one.sent_ns for one in seen)

@@ -234,7 +234,7 @@ def test_what_it_says_of_itself(served: Served, model: LoadedModel) -> None:
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("large")
-    return write_config(folder, "llama", hidden_size=256, num_key_value_heads=4)
+    return write_config(folder, "llama", hidden_size=64, intermediate_size=1 << 16)
 
 
 @pytest.mark.parametrize(("version", "survives"), [("0.9.4", True), ("3.3.7", False)])
@@ -245,7 +245,7 @@ def test_out_of_memory_is_told_as_tgi_tells_it(large: Path, version: str, surviv
         shard_of(served, protocol) as shard,
     ):
         with pytest.raises(grpc.RpcError) as caught:
-            shard.prefill(batch(9, *(request(n, 60, 4) for n in range(6000))))
+            shard.prefill(batch(9, *(request(n, 60, 4) for n in range(600))))
         error = caught.value
         assert isinstance(error, grpc.Call)
         assert error.code() is grpc.StatusCode.INTERNAL

@@ -180,7 +180,7 @@ def test_a_rank_that_is_killed_is_no_rank_that_ran_out_of_memory(tmp_path: Path)
     """The reason names the step, the batch size, the rank and the log's line; the larger batch,
     which a kill says nothing of, is made on another server."""
     file = experiment(tmp_path, command=SERVE, constant={"num_shard": 2})
-    file.write_text(file.read_text().replace("runs: 3", "runs: 400"))
+    file.write_text(file.read_text().replace("runs: 3", "runs: 150"))
     sweep = subprocess.Popen(
         [sys.executable, "-m", "tgi_bench.cli.main", "sweep", str(file)],
         cwd=tmp_path,

@@ -32,6 +32,15 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 GOLDEN = Path(__file__).parent / "golden"
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long ones first, and sweeps: no worker has one to do when the others have ended."""
+    sweeps = Path(__file__).parent / "sweep"
+    items.sort(
+        key=lambda item: (item.get_closest_marker("long") is None, item.path.parent != sweeps)
+    )
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write tests/golden/ anew")
 

@@ -14,6 +14,7 @@ from tgi_bench.load_observation import RequestObservation, RequestOutcome
 
 SECOND_NS = 1_000_000_000
 OK = RequestOutcome.OK
+pytestmark = pytest.mark.xdist_group("every fault in one load")
 
 
 @dataclass(frozen=True, slots=True)

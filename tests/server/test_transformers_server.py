@@ -44,6 +44,7 @@ START_S = 120.0
 _LISTENING = re.compile(r"Listening on (\S+)")
 _SMALL = ("--max-input-length", "64", "--max-total-tokens", "96")
 _LIMITS = (*_SMALL, "--max-batch-prefill-tokens", "128")
+pytestmark = pytest.mark.xdist_group("one transformers server")
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,7 @@ def run_dir_of(tool: Tool, experiment: str = "direct") -> Path:
     return found
 
 
+@pytest.mark.long
 def test_a_sweep_and_both_layouts(tool: Tool) -> None:
     file = written(tool, EXPERIMENT)
     planned = tool.run("plan", file)
@@ -104,6 +105,7 @@ def test_a_sweep_and_both_layouts(tool: Tool) -> None:
     assert tool.left() == {}
 
 
+@pytest.mark.long
 def test_out_of_memory_is_found_survived_and_searched(tool: Tool) -> None:
     """A batch of 16384 has 4 GiB of logits, of 8192 2 GiB, and 1.5 GiB are there."""
     file = written(tool, MEMORY, vocab_size=65_536)
@@ -124,6 +126,7 @@ def test_out_of_memory_is_found_survived_and_searched(tool: Tool) -> None:
     assert "oom" in layout
 
 
+@pytest.mark.long
 def test_a_sweep_that_was_killed_is_gone_on_with(tool: Tool) -> None:
     file = written(tool, EXPERIMENT)
     with tool.started(file) as process:

@@ -55,6 +55,7 @@ def cgroup() -> Iterator[Path]:
     folder.rmdir()
 
 
+@pytest.mark.long
 def test_a_server_that_the_kernel_killed_for_want_of_memory(tmp_path: Path, cgroup: Path) -> None:
     marker, stub = tmp_path / "now", tmp_path / "hogging.py"
     stub.write_text(HOGGING.format(marker=str(marker)))

@@ -79,6 +79,7 @@ def burning(powercap: Path) -> Iterator[None]:
 
 
 @needs_torch
+@pytest.mark.long
 def test_energy_of_a_real_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     model = write_config(tmp_path / "model", "llama", max_position_embeddings=512)

@@ -52,6 +52,7 @@ def sent(tool: Tool, server: FaultyServer, **workload: object) -> dict[str, str]
     return texts(server, since)
 
 
+@pytest.mark.long
 def test_no_two_runs_send_a_text_but_with_a_seed(tool: Tool, server: FaultyServer) -> None:
     one, two = sent(tool, server), sent(tool, server)
     assert len(one) == len(two) == 12

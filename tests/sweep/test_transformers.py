@@ -56,6 +56,7 @@ def model(tmp_path: Path) -> Path:
 
 
 @needs_torch
+@pytest.mark.long
 def test_a_sweep_of_a_real_model(tool: Tool, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     done = tool.sweep(write(tool.folder, model))

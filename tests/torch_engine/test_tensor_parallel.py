@@ -36,6 +36,7 @@ if torch.cuda.is_available():
     pytest.skip("ranks would lie on this machine's CUDA devices", allow_module_level=True)
 
 
+@pytest.mark.long
 def test_two_ranks_say_what_one_process_says(tmp_path: Path) -> None:
     folder = write_config(tmp_path, "llama")
     (port,) = free_ports(1)

@@ -40,6 +40,7 @@ KEYED = ("-overloaded", "-api-key")
 """Ends of the names of what a server with a key and room for two requests was asked."""
 KILLED = "generate_stream-shard-sigkill"
 
+pytestmark = pytest.mark.xdist_group("recorded HTTP")
 _NAMED = "headers.x-compute-type"
 _SIMULATED = "an engine that makes tokens up does not call itself TGI's"
 _PARSER = "another parser of JSON says in other words what is wrong, and where"

@@ -147,6 +147,12 @@ def test_a_value_that_cannot_have_been_written(tmp_path: Path, spoil: str, says:
         ("UPDATE deployment_arguments SET name = 'num_rhard'", "has no argument 'num_rhard'"),
         ("UPDATE deployment_arguments SET value = '[1]'", r"value is \[1\]"),
         (_asked("$.prompt_seed", "'x'"), "prompt_seed: Input should be a valid integer"),
+        ("UPDATE trials SET asked = json_remove(asked, '$.task') WHERE kind = 'direct'", "task"),
+        (_asked("$.task.kind", "'x'").replace("batch", "direct"), "kind"),
+        (
+            "UPDATE trials SET asked = json_remove(asked, '$.workload') WHERE kind = 'load'",
+            "workload",
+        ),
     ],
 )
 def test_a_value_of_another_format_is_told_as_damage(tmp_path: Path, spoil: str, says: str) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import operator
 import sqlite3
+import sys
 from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
 from pathlib import Path
 from types import NoneType, UnionType
@@ -20,9 +21,9 @@ from hypothesis import strategies as st
 from tests.record import samples
 from tgi_bench.devices.observation import Telemetry
 from tgi_bench.load_observation import ClientFloor, RequestObservation
-from tgi_bench.observation import TABLES, Blob, Child, Kept, PublishedValue, StepObservation
+from tgi_bench.observation import TABLES, Blob, Child, Kept, Phase, PublishedValue, StepObservation
 from tgi_bench.record import formats
-from tgi_bench.record.tables import rows_of
+from tgi_bench.record.tables import Rows, rows_of
 
 _ATTEMPT = 7
 _PLACE = st.integers(0, 2**31 - 1)
@@ -159,6 +160,37 @@ def test_arrays_are_little_endian_and_their_ends_can_be_queried() -> None:
         found = connection.execute(f"SELECT {columns} FROM requests").fetchall()
     arrivals, tokens = b"\x01" + bytes(7) + b"\x02" + bytes(7), b"\x03" + bytes(3) + b"\x04"
     assert found == [(arrivals, tokens + bytes(3), 1, 2), (b"", b"", None, None)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What may be none, of the types that no class has so today."""
+
+    said: bool | None
+    phase: Phase | None
+
+
+def test_what_may_be_none() -> None:
+    told = [_Told(True, Phase.DECODE), _Told(None, None), _Told(False, Phase.PREFILL)]
+    rows = Rows(_Told, Kept("told", ("position",)), (), "")
+    with database() as connection:
+        for statement in rows.create():
+            connection.execute(statement)
+        rows.insert(connection, (), told)
+        assert repr(list(rows.select(connection, ()))) == repr(told)
+
+
+def test_arrays_are_little_endian_on_any_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = "little" if sys.byteorder == "big" else "big"
+    monkeypatch.setattr("sys.byteorder", wanted)
+    with database() as connection:
+        rows_of(RequestObservation).insert(connection, (_ATTEMPT,), [samples.request(0)])
+        (read,) = rows_of(RequestObservation).select(connection, (_ATTEMPT,))
+        ((blob,),) = connection.execute("SELECT event_tokens FROM requests").fetchall()
+    assert read == samples.request(0)
+    other = samples.request(0).event_tokens[:]
+    other.byteswap()
+    assert blob == other.tobytes()
 
 
 def test_an_array_of_another_typecode_is_not_written() -> None:

@@ -17,12 +17,10 @@ from docker.errors import APIError
 from tests.docker.sweeps import FINE, Sweeps, outcomes, rows, steps_written, wait_for
 from tgi_bench.launch.docker_clean import end_left_containers
 from tgi_bench.launch.gpus import host_gpus
+from tgi_bench.observation import ServerFacts
+from tgi_bench.record.store import RunStore
 
 ALL_TRIALS = {"s20-d4-b1", "s20-d4-b2", "s20-d4-b4"}
-
-
-def _pairs(run_dir: Path, query: str) -> dict[str, str]:
-    return {str(name): str(value) for name, value in rows(run_dir, query)}
 
 
 def _all_ok(run_dir: Path) -> bool:
@@ -40,13 +38,15 @@ def test_a_whole_sweep(sweeps: Sweeps) -> None:
     assert {outcome for _, outcome in ends} == {"ok"}
     # Trials that share a deployment share its server.
     assert rows(run_dir, "SELECT count(*), sum(failure IS NULL) FROM starts") == [(2, 2)]
-    assert rows(run_dir, "SELECT DISTINCT simulated, version FROM starts") == [(1, "0.9.4")]
-    details = _pairs(run_dir, "SELECT name, value FROM start_details")
+    with RunStore.open(run_dir, writable=False) as store:
+        facts = store.facts("num_shard-2", ServerFacts)
+    assert facts is not None
+    assert (facts.simulated, facts.version) == (True, "0.9.4")
+    details = dict(facts.details)
     assert details["Image"] == sweeps.image
     assert details["Image digest"].startswith("sha256:")
     assert details["container engine"].startswith("Docker ")
-    seen = _pairs(run_dir, "SELECT name, text FROM start_arguments ORDER BY start_id")
-    assert seen["num_shard"] == "Some(2)"
+    assert dict(facts.arguments or ())["num_shard"] == "Some(2)"
     log = (run_dir / "launch" / "num_shard-2.log").read_text()
     assert "Shutting down shards" in log, "the log must be whole, to its last line"
 

@@ -76,7 +76,7 @@ schema: $(VENV)/.package ## Write experiments/schema.json
 golden: $(VENV)/.dev ## Write the expected reports of the tests again; look at the difference
 	@$(BIN)/pytest --update-golden tests/report tests/published tests/cli \
 	    tests/plan/test_trial_ids.py tests/plan/test_commands.py \
-	    tests/drive/test_request_bytes.py tests/drive/test_request_bodies.py
+	    tests/drive/test_request_bytes.py tests/dialects/test_requests.py tests/dialects/test_readings.py
 
 clean: ## Remove the environment and what tools left
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info

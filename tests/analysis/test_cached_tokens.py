@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.analysis.load_samples import CLOSED, MS, STAGE, Timing, request
-from tests.drive.recorded_http import Meant, meant
+from tests.dialects.recorded_http import Meant, meant
 from tgi_bench.kinds.load.cache_rules import CACHED, cached_texts
 from tgi_bench.kinds.load.cached_tokens import cached_tokens
 from tgi_bench.kinds.load.figures import LoadSummary, StageSummary

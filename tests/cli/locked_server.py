@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from tests.drive.fake_engines import Engine
+from tests.dialects.fake_engines import Engine
 
 
 @dataclass

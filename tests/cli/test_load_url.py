@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command_line import CommandLine, tgi_bench
+from tests.dialects.fake_engines import Engine, serve
 from tests.drive import faulty_server
-from tests.drive.fake_engines import Engine, serve
 from tests.drive.faulty_server import UNKNOWN_HOST_URL, FaultyServer, refused_url
 from tgi_bench.cli import sweep_command
 from tgi_bench.drive import load_files as tokenizer_file

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from tests.drive.recorded_http import Exchange, connection, names
+from tests.dialects.recorded_http import Exchange, connection, names
 
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER on, 0 s: close() sends RST
 _NOT_RECORDED = b"HTTP/1.1 404 Not Found\r\ncontent-length: 2\r\n\r\n{}"

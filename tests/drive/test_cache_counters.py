@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from tests.dialects.recorded_http import Exchange, connection
 from tests.drive.loads import counted as so_many
 from tests.drive.loads import prepared, send_prepared, trial
-from tests.drive.recorded_http import Exchange, connection
 from tests.drive.replayer import Asked, Pick, Replayer, server_of
 from tgi_bench.drive.cache_counters import between, counted
 from tgi_bench.drive.preparation import LoadTarget, prepare

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-from tests.drive.asks import GREEDY, able
-from tests.drive.fake_engines import Engine, serve
+from tests.dialects.asks import GREEDY, able
+from tests.dialects.fake_engines import Engine, serve
 from tgi_bench.ask import Asking
 from tgi_bench.dialects import speaking
 from tgi_bench.dialects.abilities import find_out

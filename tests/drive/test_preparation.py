@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.drive.fake_engines import Engine, serve
+from tests.dialects.fake_engines import Engine, serve
 from tests.drive.faulty_server import FaultyServer, refused_url
 from tests.drive.loads import WORKLOAD, closed
 from tgi_bench.drive.load import run_load

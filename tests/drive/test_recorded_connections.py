@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.drive.asks import CHAT
+from tests.dialects.asks import CHAT
 from tests.drive.faulty_server import FaultyServer
 from tests.drive.loads import MS, closed, outcomes, prepared, send_prepared, timed, trial
 from tgi_bench.dialects.dialect import Abilities

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from tests.dialects.recorded_http import ENGINES, Exchange, Meant, meant
 from tests.drive.loads import at_rate, counted, prepared, send_prepared, trial
-from tests.drive.recorded_http import ENGINES, Exchange, Meant, meant
 from tests.drive.replayer import (
     Asked,
     Pace,

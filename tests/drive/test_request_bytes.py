@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import islice
 
-from tests.drive.asks import CHAT, COMPLETIONS, TGI
+from tests.dialects.asks import CHAT, COMPLETIONS, TGI
 from tests.drive.loads import prepared
 from tests.drive.test_exact_prompts import LONG, counts_by
 from tests.drive.test_feeding import reading, returned

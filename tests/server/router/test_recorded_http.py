@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.drive.recorded_http import connection, names
+from tests.dialects.recorded_http import connection, names
 from tests.server.router.http_comparison import asked, differences, recorded
 from tests.server.router.real_ranks import PADDED, Running, real
 from tests.server.router.serving import LIMITS

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from tests.drive.fake_engines import Engine, serve
+from tests.dialects.fake_engines import Engine, serve
 from tests.server.router import serving
 from tgi_bench.ask import Asking
 from tgi_bench.dialects import speaking

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.drive.recorded_http import Exchange, connection
+from tests.dialects.recorded_http import Exchange, connection
 from tests.drive.replayer import Asked, Pick, Replayer, server_of
 from tgi_bench.ask import Asking
 from tgi_bench.dialects import speaking

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import product
 
-from tests.drive.asks import ASK, CHAT, COMPLETIONS, GREEDY, TGI, able
+import pytest
+
+from tests.dialects.asks import ASK, CHAT, COMPLETIONS, GREEDY, TGI, able
+from tgi_bench.dialects import first_asked, speaking
 from tgi_bench.dialects.dialect import Abilities, Ask, AskOptions, request_bytes
 from tgi_bench.errors import InputError
 
@@ -92,3 +96,60 @@ def whole(can: Abilities, options: AskOptions) -> str:
         return repr(request_bytes(ASK, can, options))
     except InputError as error:
         return f"refused: {error}"
+
+
+@pytest.mark.parametrize(
+    ("headers", "reason"),
+    [
+        ((("x", "a\r\nHost: b"),), "the value of the header x"),
+        ((("x", "a\nb"),), "the value of the header x"),
+        ((("x", "a\0"),), "the value of the header x"),
+        ((("x", "\u20ac"),), "the value of the header x"),
+        ((("x y", "a"),), "no name of an HTTP header"),
+        ((("x:", "a"),), "no name of an HTTP header"),
+        ((("x\r\ny", "a"),), r"x\\r\\ny"),
+        ((("", "a"),), "no name of an HTTP header"),
+        ((("content-length", "1"),), "set by the request itself"),
+        ((("Transfer-Encoding", "chunked"),), "set by the request itself"),
+        ((("HOST", "a"),), "set by the request itself"),
+    ],
+)
+def test_headers_that_are_refused(headers: tuple[tuple[str, str], ...], reason: str) -> None:
+    with pytest.raises(InputError, match=reason):
+        request_bytes(ASK, TGI, replace(OPTIONS, headers=headers))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        replace(OPTIONS, host="a\r\nx: b"),
+        replace(OPTIONS, host=""),
+        replace(OPTIONS, base_path="no-slash"),
+        replace(OPTIONS, base_path="/a b"),
+    ],
+)
+def test_hosts_and_paths_that_are_refused(options: AskOptions) -> None:
+    with pytest.raises(InputError, match="of a URL"):
+        request_bytes(ASK, TGI, options)
+
+
+def test_a_value_that_is_refused_is_not_shown() -> None:
+    with pytest.raises(InputError) as caught:
+        request_bytes(ASK, TGI, replace(OPTIONS, headers=(("authorization", "secret\n"),)))
+    assert "secret" not in str(caught.value)
+
+
+def test_prompts_of_any_script() -> None:
+    text = 'Gr\xfc\xdfe "\\" \u4e16\U0001f600\n'
+    body = request_bytes(replace(ASK, prompt=text), TGI, OPTIONS).partition(b"\r\n\r\n")[2]
+    assert json.loads(body)["inputs"] == text
+
+
+def test_a_name_that_no_api_has() -> None:
+    with pytest.raises(ValueError, match="'latin'"):
+        speaking("latin")
+
+
+def test_which_is_asked_for_a_first_token() -> None:
+    asked = {engine: first_asked(engine).name for engine in ("tgi", "vllm", "sglang", "llamacpp")}
+    assert asked == dict.fromkeys(asked, "completions") | {"tgi": "tgi"}

@@ -15,7 +15,7 @@ from openai import OpenAI
 from openai.types import CompletionUsage
 from text_generation import Client  # type: ignore[import-untyped]
 
-from tests.drive.asks import GREEDY
+from tests.dialects.asks import GREEDY
 from tests.server.router import serving
 from tests.server.router.real_ranks import FLASH, PADDED, real
 from tests.server.router.scripted_shard import Script

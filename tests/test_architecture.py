@@ -54,6 +54,8 @@ ARROWS: dict[str, frozenset[str]] = {
             "engines",
             "sections",
             "plan",
+            "drive",
+            "launch",
         }
     ),
     "published": frozenset(
@@ -70,11 +72,7 @@ ARROWS: dict[str, frozenset[str]] = {
         }
     ),
     "server": frozenset({"wire", "estimate", "torch_engine", "kernel_stamps"}),
-    "watcher": frozenset({"drive", "plan"}),
-    "sweep": frozenset(
-        {"ask", "launch", "drive", "devices", "record", "engines", "plan", "kinds", "watcher"}
-    ),
-    "sweep_direct": frozenset({"drive", "devices", "record", "plan", "kinds"}),
+    "sweep": frozenset({"ask", "launch", "drive", "devices", "record", "engines", "plan", "kinds"}),
     "selfcheck": frozenset(
         {"analysis", "dialects", "launch", "sections", "plan", "record", "report", "server"}
     ),
@@ -96,7 +94,6 @@ ARROWS: dict[str, frozenset[str]] = {
             "selfcheck",
             "server",
             "sweep",
-            "sweep_direct",
             "torch_engine",
         }
     ),

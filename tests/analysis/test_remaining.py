@@ -34,9 +34,9 @@ def test_before_anything_has_run_the_estimates_are_added() -> None:
 
 def test_what_has_run_corrects_what_is_left() -> None:
     remaining = Remaining(PLAN, estimates(estimate(1), estimate(2), estimate(4)))
-    remaining.ended(TRIALS[0], 1.5)
+    remaining.ended(TRIALS[0].trial_id, 1.5)
     assert remaining.seconds() == pytest.approx(9.0)  # (2 + 4) x 1.5 / 1
-    remaining.ended(TRIALS[1], 4.5)
+    remaining.ended(TRIALS[1].trial_id, 4.5)
     assert remaining.seconds() == pytest.approx(8.0)  # 4 x (1.5 + 4.5) / (1 + 2)
 
 
@@ -47,39 +47,39 @@ def test_a_trial_that_will_not_fit_takes_no_time() -> None:
 
 def test_a_trial_that_was_not_run_to_its_last_step_corrects_nothing() -> None:
     remaining = Remaining(PLAN, estimates(estimate(1), estimate(2), estimate(4)))
-    remaining.ended(TRIALS[0], None)
+    remaining.ended(TRIALS[0].trial_id, None)
     assert (remaining.trials, remaining.seconds()) == (2, 6)
 
 
 def test_without_estimates_the_mean_of_what_has_run() -> None:
     remaining = Remaining(PLAN, {})
     assert remaining.seconds() is None
-    remaining.ended(TRIALS[0], 3.0)
+    remaining.ended(TRIALS[0].trial_id, 3.0)
     assert remaining.seconds() == 6.0
-    remaining.ended(TRIALS[1], 5.0)
+    remaining.ended(TRIALS[1].trial_id, 5.0)
     assert remaining.seconds() == 4.0
 
 
 def test_some_estimates() -> None:
     remaining = Remaining(PLAN, estimates(estimate(1), estimate(2)))
     assert remaining.seconds() is None
-    remaining.ended(TRIALS[0], 2.0)
+    remaining.ended(TRIALS[0].trial_id, 2.0)
     assert remaining.seconds() == pytest.approx(2 * 2.0 + 2.0)
 
 
 def test_nothing_left() -> None:
     remaining = Remaining(PLAN, {})
     for each in TRIALS:
-        remaining.ended(each, None)
+        remaining.ended(each.trial_id, None)
     assert (remaining.trials, remaining.seconds()) == (0, 0.0)
-    remaining.ended(TRIALS[0], None)
+    remaining.ended(TRIALS[0].trial_id, None)
     assert remaining.trials == 0
 
 
 def test_a_trial_without_an_estimate_does_not_correct_the_others() -> None:
     remaining = Remaining(PLAN, {TRIALS[0].trial_id: estimate(1), TRIALS[1].trial_id: estimate(2)})
-    remaining.ended(TRIALS[2], 100.0)
-    remaining.ended(TRIALS[0], 1.5)
+    remaining.ended(TRIALS[2].trial_id, 100.0)
+    remaining.ended(TRIALS[0].trial_id, 1.5)
     assert remaining.seconds() == pytest.approx(3.0)
 
 
@@ -113,9 +113,9 @@ def test_loads_are_added_by_what_their_plan_says() -> None:
     known = estimates(estimate(1), estimate(2), estimate(4))
     remaining = Remaining(with_loads(one, two), known)
     assert (remaining.trials, remaining.seconds()) == (5, 37)
-    remaining.ended(TRIALS[0], 10.0)
+    remaining.ended(TRIALS[0].trial_id, 10.0)
     assert remaining.seconds() == pytest.approx(30 + 60)  # batches alone take ten times as long
-    remaining.ended(one, 11.0)
+    remaining.ended(one.trial_id, 11.0)
     assert remaining.seconds() == pytest.approx(22 + 60)  # and loads a tenth longer
     assert remaining.trials == 3
 
@@ -124,7 +124,7 @@ def test_a_load_of_unknown_length_counts_as_the_mean_of_loads() -> None:
     one, other = load("a", None), load("b", None)
     remaining = Remaining(with_loads(one, other, trials=()), {})
     assert remaining.seconds() is None
-    remaining.ended(one, 12.0)
+    remaining.ended(one.trial_id, 12.0)
     assert remaining.seconds() == 12.0
-    remaining.ended(other, None)
+    remaining.ended(other.trial_id, None)
     assert (remaining.trials, remaining.seconds()) == (0, 0.0)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -17,14 +16,12 @@ import docker
 
 from tests.bench.figures import Figure
 from tests.docker.images import NoImageError, embedded_image
-from tgi_bench.drive.stage import Progress, StageAsk
 from tgi_bench.errors import LaunchError
+from tgi_bench.kinds.running import Watcher
 from tgi_bench.launch.docker_engine import engine
-from tgi_bench.observation import ServerFacts, StepObservation, TrialEnd
+from tgi_bench.observation import TrialEnd
 from tgi_bench.plan.experiment import to_json
 from tgi_bench.plan.experiment_text import load_plan
-from tgi_bench.plan.load_trial import LoadTrial
-from tgi_bench.plan.plan import BatchTrial, Deployment
 from tgi_bench.record.environment import capture
 from tgi_bench.record.runs import RunLock, new_run_dir
 from tgi_bench.record.store import RunHeader, RunStore
@@ -120,7 +117,7 @@ def _listening_since(log: Path) -> float:
     raise RuntimeError(f"{log} does not say when the server listened")
 
 
-class _Stopwatch:
+class _Stopwatch(Watcher):
     """Watches a sweep and notes both times of each deployment."""
 
     def __init__(self, run_dir: Path) -> None:
@@ -137,40 +134,25 @@ class _Stopwatch:
             self.last_s.append(time.monotonic() - self._ended_s)
             self._ended_s = None
 
-    def launching(self, deployment: Deployment) -> None:
+    def starting(self, host_id: str, word: str, detail: str = "") -> None:
         """The sweep starts the next one when the last is gone."""
         self.gone()
         self.starts += 1
 
-    def progress(self, deployment: Deployment, text: str) -> None:
-        """Of no interest here."""
-
-    def ready(self, deployment: Deployment, facts: ServerFacts) -> None:
+    def ready(self, host_id: str, word: str, detail: str) -> None:
         """The sweep knows that it is ready; the server's own log says since when it listens."""
-        self._log = self._run_dir / "launch" / f"{deployment.deployment_id}.log"
+        self._log = self._run_dir / "launch" / f"{host_id}.log"
 
-    def launch_failed(self, deployment: Deployment, error: LaunchError) -> None:
+    def not_started(self, host_id: str, error: LaunchError) -> None:
         """The figures would mean nothing."""
         raise error
 
-    def trial_begins(self, trial: BatchTrial) -> None:
+    def begins(self, trial_id: str, now: str = "") -> None:
         """The first of a deployment ends the first time."""
         if self._log is not None:
             self.first_s.append(time.time() - _listening_since(self._log))
             self._log = None
 
-    def run_ended(self, trial: BatchTrial, observations: Sequence[StepObservation]) -> None:
-        """Of no interest here."""
-
-    def trial_ended(self, trial: BatchTrial | LoadTrial, end: TrialEnd) -> None:
+    def ended(self, trial_id: str, end: TrialEnd) -> None:
         """If this was the deployment's last, its container goes now."""
         self._ended_s = time.monotonic()
-
-    def load_begins(self, trial: LoadTrial, ask: StageAsk) -> None:
-        """None is in this plan."""
-
-    def load_tried(self, trial: LoadTrial, ask: StageAsk, met: bool) -> None:
-        """None is in this plan."""
-
-    def load_progress(self, trial: LoadTrial, progress: Progress) -> None:
-        """None is in this plan."""

@@ -10,20 +10,20 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from itertools import groupby
 from pathlib import Path
 from unittest.mock import patch
 
 from tests.bench.figures import Figure
 from tgi_bench.cli.run_view import load, write_documents
 from tgi_bench.drive.ranks import Ranks
-from tgi_bench.drive.stage import Progress, StageAsk
 from tgi_bench.errors import LaunchError
 from tgi_bench.kinds.documents import documents
-from tgi_bench.observation import ServerFacts, StepObservation, TrialEnd
+from tgi_bench.kinds.running import Watcher
+from tgi_bench.observation import StepObservation, TrialEnd
 from tgi_bench.plan.experiment import to_json
 from tgi_bench.plan.experiment_text import load_plan
-from tgi_bench.plan.load_trial import LoadTrial
-from tgi_bench.plan.plan import BatchTrial, Deployment, Plan
+from tgi_bench.plan.plan import BatchTrial, Plan
 from tgi_bench.record.environment import capture
 from tgi_bench.record.runs import RunLock, new_run_dir
 from tgi_bench.record.store import RunHeader, RunStore
@@ -54,6 +54,9 @@ def run() -> tuple[Figure, ...]:
         with asking, RunLock(run_dir), RunStore.create(run_dir, header) as store:
             Sweep(plan, store, run_dir, stopwatch).run()
             stopwatch.leave_server()
+            began_reading_ns = time.monotonic_ns()
+            stopwatch.leave_driving(store, plan.trials)
+            stopwatch.elsewhere_ns += time.monotonic_ns() - began_reading_ns
         write_documents(run_dir, documents(load(run_dir)))
         took_ns = time.monotonic_ns() - began_ns
     own_ms = (took_ns - stopwatch.elsewhere_ns) / 1e6 / len(plan.trials)
@@ -67,7 +70,7 @@ def _header(run_dir: Path, experiment_json: str, plan: Plan) -> RunHeader:
     )
 
 
-class _Stopwatch:
+class _Stopwatch(Watcher):
     """Watches a sweep and adds up the time that is not its own."""
 
     def __init__(self) -> None:
@@ -80,29 +83,34 @@ class _Stopwatch:
             self.elsewhere_ns += time.monotonic_ns() - self._since_ns
             self._since_ns = None
 
-    def launching(self, deployment: Deployment) -> None:
+    def starting(self, host_id: str, word: str, detail: str = "") -> None:
         """Stopping the server before it ends where starting the next one begins."""
         self.leave_server()
         self._since_ns = time.monotonic_ns()
 
-    def progress(self, deployment: Deployment, text: str) -> None:
-        """Launching goes on."""
-
-    def ready(self, deployment: Deployment, facts: ServerFacts) -> None:
+    def ready(self, host_id: str, word: str, detail: str) -> None:
         """Launched."""
         self.leave_server()
 
-    def launch_failed(self, deployment: Deployment, error: LaunchError) -> None:
+    def not_started(self, host_id: str, error: LaunchError) -> None:
         """The figure would mean nothing."""
         raise error
 
-    def trial_begins(self, trial: BatchTrial) -> None:
+    def begins(self, trial_id: str, now: str = "") -> None:
         """What lay before it since the last trial is the sweep's own."""
         self._since_ns = None
 
-    def run_ended(self, trial: BatchTrial, observations: Sequence[StepObservation]) -> None:
-        """Driving: from the first send to the last reply."""
-        self.elsewhere_ns += observations[-1].ended_ns - observations[0].sent_ns
+    def ended(self, trial_id: str, end: TrialEnd) -> None:
+        """If this was the deployment's last, what follows is its server stopping."""
+        self._since_ns = time.monotonic_ns()
+
+    def leave_driving(self, store: RunStore, trials: Sequence[BatchTrial]) -> None:
+        """Driving: of each run, from the first send to the last reply."""
+        for trial in trials:
+            steps = store.seen(trial.trial_id, StepObservation)
+            for _, run in groupby(steps, key=lambda step: step.run_index):
+                first, *_, last = run
+                self.elsewhere_ns += last.ended_ns - first.sent_ns
 
     @property
     def ask_health(self) -> Callable[[Ranks], int | None]:
@@ -116,16 +124,3 @@ class _Stopwatch:
             return health_ns
 
         return timed
-
-    def trial_ended(self, trial: BatchTrial | LoadTrial, end: TrialEnd) -> None:
-        """If this was the deployment's last, what follows is its server stopping."""
-        self._since_ns = time.monotonic_ns()
-
-    def load_begins(self, trial: LoadTrial, ask: StageAsk) -> None:
-        """None is in this plan."""
-
-    def load_tried(self, trial: LoadTrial, ask: StageAsk, met: bool) -> None:
-        """None is in this plan."""
-
-    def load_progress(self, trial: LoadTrial, progress: Progress) -> None:
-        """None is in this plan."""

@@ -24,7 +24,7 @@ from tests.record import samples
 from tgi_bench.cli.console import InertConsole
 from tgi_bench.cli.report_command import ReportOptions, run
 from tgi_bench.cli.run_view import load
-from tgi_bench.cli.screen import LiveScreen, PlainLines
+from tgi_bench.cli.screen import Screen
 from tgi_bench.cli.summary_table import print_summary
 from tgi_bench.errors import InputError, LaunchError
 from tgi_bench.load_observation import RequestOutcome
@@ -175,9 +175,8 @@ def test_the_lines_of_a_sweep(terminal: bool) -> None:
     for words in (*SNIPPETS, HOSTILE):
         screen = io.StringIO()
         console = InertConsole(file=screen, force_terminal=terminal, width=300)
-        lines: PlainLines | LiveScreen = PlainLines(console, plan, {}, 0)
+        lines = Screen(console, plan, {})
         if terminal:
-            lines = LiveScreen(console, plan, {}, 0)
             with lines:
                 play(lines, plan, words)
         else:
@@ -186,15 +185,14 @@ def test_the_lines_of_a_sweep(terminal: bool) -> None:
         assert_screen(screen.getvalue())
 
 
-def play(lines: PlainLines | LiveScreen, plan: Plan, words: str) -> None:
-    (deployment,) = plan.deployments
-    lines.launching(deployment)
-    if isinstance(lines, LiveScreen):
-        lines.progress(deployment, words)
-    lines.ready(deployment, replace(samples.facts(), version=words))
-    lines.launch_failed(deployment, LaunchError(words, (words,)))
-    lines.trial_begins(plan.trials[0])
-    lines.trial_ended(plan.trials[0], TrialEnd(Outcome.FAILED, words))
+def play(lines: Screen, plan: Plan, words: str) -> None:
+    name, trial_id = plan.deployments[0].deployment_id, plan.trials[0].trial_id
+    lines.starting(name, "starting", words)
+    lines.waiting(name, words)
+    lines.ready(name, "ready", words)
+    lines.not_started(name, LaunchError(words, (words,)))
+    lines.begins(trial_id)
+    lines.ended(trial_id, TrialEnd(Outcome.FAILED, words))
 
 
 def test_a_load_of_a_hostile_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,9 +13,12 @@ from rich.console import Console
 from tests.analysis.samples import OK, deployment, facts, plan, run, trial
 from tests.record.samples import load_trial
 from tgi_bench.analysis.planned import TrialEstimate, TrialTimes
-from tgi_bench.cli.screen import LiveScreen, PlainLines, fitting, latencies
+from tgi_bench.cli.screen import Screen, fitting
 from tgi_bench.drive.stage import Progress, StageAsk
 from tgi_bench.errors import LaunchError
+from tgi_bench.kinds.batch.run import latencies, tell
+from tgi_bench.kinds.load.run import LoadTold
+from tgi_bench.kinds.running import next_run, ready_in
 from tgi_bench.observation import Outcome, TrialEnd
 from tgi_bench.plan.load_trial import ClosedLoop, Find, Sought
 
@@ -38,28 +41,33 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     now.clear()
 
 
-def play(screen: PlainLines | LiveScreen, clock: list[int]) -> None:
-    """A sweep with every kind of end."""
-    screen.skip_done(TRIALS[:1])
-    screen.launching(ONE)
-    screen.ready(ONE, facts(ONE))
-    screen.trial_begins(TRIALS[1])
+DONE = (TRIALS[0].trial_id,)
+
+
+def play(screen: Screen, clock: list[int]) -> None:
+    """A sweep with every kind of end, after DONE."""
+    ids = [t.trial_id for t in TRIALS]
+    one, two = ONE.deployment_id, TWO.deployment_id
+    before = next_run(-1, TRIALS[1].warmups, TRIALS[1].runs)
+    screen.starting(one, "starting", "(embedded)")
+    screen.ready(one, "ready", ready_in(facts(ONE)))
+    screen.begins(ids[1], before)
     for index in range(4):
-        screen.run_ended(TRIALS[1], run(index, [50, 20, 22], 2, warmup=index == 0))
+        tell(screen, TRIALS[1], run(index, [50, 20, 22], 2, warmup=index == 0))
     clock[0] += 3_000_000_000
-    screen.trial_ended(TRIALS[1], OK)
-    screen.trial_begins(TRIALS[2])
-    screen.run_ended(TRIALS[2], ())
+    screen.ended(ids[1], OK)
+    screen.begins(ids[2], before)
+    tell(screen, TRIALS[2], ())
     reason = "CUDA out of memory. Tried to allocate 7.66 GiB [bold]not markup[/bold]"
-    screen.trial_ended(TRIALS[2], TrialEnd(Outcome.OUT_OF_MEMORY, reason))
-    screen.trial_ended(TRIALS[3], TrialEnd(Outcome.SKIPPED, "batch size 4 ran out of memory"))
-    screen.trial_begins(TRIALS[4])
-    screen.trial_ended(TRIALS[4], TrialEnd(Outcome.REFUSED, "needs 9 tokens"))
-    screen.launching(TWO)
+    screen.ended(ids[2], TrialEnd(Outcome.OUT_OF_MEMORY, reason))
+    screen.ended(ids[3], TrialEnd(Outcome.SKIPPED, "batch size 4 ran out of memory"))
+    screen.begins(ids[4], before)
+    screen.ended(ids[4], TrialEnd(Outcome.REFUSED, "needs 9 tokens"))
+    screen.starting(two, "starting", "(embedded)")
     log = tuple(f"line {number}" for number in range(1, 13))
-    screen.launch_failed(TWO, LaunchError("shard 1 crashed", log))
+    screen.not_started(two, LaunchError("shard 1 crashed", log))
     for each, outcome in zip(
-        TRIALS[5:],
+        ids[5:],
         (
             Outcome.LAUNCH_FAILED,
             Outcome.TIMEOUT,
@@ -69,30 +77,30 @@ def play(screen: PlainLines | LiveScreen, clock: list[int]) -> None:
         ),
         strict=True,
     ):
-        screen.trial_ended(each, TrialEnd(outcome, "its reason"))
+        screen.ended(each, TrialEnd(outcome, "its reason"))
 
 
 def test_plain_lines(clock: list[int], golden: Callable[[str, str], None]) -> None:
     output = io.StringIO()
     console = Console(file=output, width=40, highlight=False)
-    play(PlainLines(console, PLAN, ESTIMATES, 1), clock)
+    play(Screen(console, PLAN, ESTIMATES, DONE), clock)
     golden("plain_lines.txt", output.getvalue())
     assert "\x1b" not in output.getvalue()
 
 
 def test_no_time_left_is_said_where_nothing_is_known(clock: list[int]) -> None:
     output = io.StringIO()
-    lines = PlainLines(Console(file=output, width=200), PLAN, {}, 0)
-    lines.trial_ended(TRIALS[0], TrialEnd(Outcome.SKIPPED, "because"))
+    lines = Screen(Console(file=output, width=200), PLAN, {})
+    lines.ended(TRIALS[0].trial_id, TrialEnd(Outcome.SKIPPED, "because"))
     assert output.getvalue() == f"[ 1/10] skipped  {TRIALS[0].trial_id}  because\n"
 
 
 def test_every_outcome_has_a_word(clock: list[int]) -> None:
     output = io.StringIO()
-    lines = PlainLines(Console(file=output, width=200), PLAN, {}, 0)
+    lines = Screen(Console(file=output, width=200), PLAN, {})
     for outcome in Outcome:
-        lines.trial_begins(TRIALS[0])
-        lines.trial_ended(TRIALS[0], TrialEnd(outcome, ""))
+        lines.begins(TRIALS[0].trial_id)
+        lines.ended(TRIALS[0].trial_id, TrialEnd(outcome, ""))
     assert len(output.getvalue().splitlines()) == len(Outcome)
 
 
@@ -100,14 +108,14 @@ def live(clock: list[int], **console: bool) -> str:
     output = io.StringIO()
     options = {"force_terminal": True, "color_system": None, **console}
     terminal = Console(file=output, width=200, height=30, highlight=False, **options)  # type: ignore[arg-type]
-    with LiveScreen(terminal, PLAN, ESTIMATES, 1) as screen:
+    with Screen(terminal, PLAN, ESTIMATES, DONE) as screen:
         play(screen, clock)
     return output.getvalue()
 
 
 def test_a_terminal_gets_the_same_lines_and_a_status(clock: list[int]) -> None:
     plain = io.StringIO()
-    play(PlainLines(Console(file=plain, width=100, highlight=False), PLAN, ESTIMATES, 1), clock)
+    play(Screen(Console(file=plain, width=100, highlight=False), PLAN, ESTIMATES, DONE), clock)
     shown = live(clock)
     text = CONTROL.sub("", shown).replace("\r", "")
     for line in plain.getvalue().splitlines():
@@ -137,8 +145,8 @@ def test_an_interrupt_brings_the_cursor_back() -> None:
     console = Console(file=output, force_terminal=True, width=80)
 
     def interrupted() -> None:
-        with LiveScreen(console, PLAN, ESTIMATES, 0) as screen:
-            screen.trial_begins(TRIALS[0])
+        with Screen(console, PLAN, ESTIMATES) as screen:
+            screen.begins(TRIALS[0].trial_id)
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -150,8 +158,8 @@ def test_nothing_is_drawn_between_runs_by_itself(clock: list[int]) -> None:
     """No thread redraws: what stands there after a run stands there before the next."""
     output = io.StringIO()
     console = Console(file=output, force_terminal=True, width=80)
-    with LiveScreen(console, PLAN, ESTIMATES, 0) as screen:
-        screen.trial_begins(TRIALS[0])
+    with Screen(console, PLAN, ESTIMATES) as screen:
+        screen.begins(TRIALS[0].trial_id)
         assert screen._live.auto_refresh is False
         assert screen._live._refresh_thread is None
 
@@ -162,20 +170,21 @@ SEARCH = replace(
 )
 
 
-def search(screen: PlainLines | LiveScreen) -> None:
+def search(screen: Screen) -> None:
     """Two loads, of which the second misses."""
+    told = LoadTold(screen, SEARCH)
     for index, (value, met) in enumerate(((8, True), (16, False))):
         ask = StageAsk(index, 0, ClosedLoop(value))
-        screen.load_begins(SEARCH, ask)
-        screen.load_progress(SEARCH, Progress(0.5, 20 * (index + 1), index, 640))
-        screen.load_tried(SEARCH, ask, met)
-    screen.trial_ended(SEARCH, OK)
+        told.begins(ask)
+        told.progress(Progress(0.5, 20 * (index + 1), index, 640))
+        told.tried(ask, met)
+    screen.ended(SEARCH.trial_id, OK)
 
 
 def test_a_search_says_which_way_it_goes() -> None:
     output = io.StringIO()
     planned = replace(PLAN, trials=(), load_trials=(SEARCH,))
-    search(PlainLines(Console(file=output, width=200, highlight=False), planned, {}, 0))
+    search(Screen(Console(file=output, width=200, highlight=False), planned, {}))
     place = SEARCH.trial_id
     assert output.getvalue().splitlines() == [
         f"trying   {place}: concurrency 8, load 1 of 12 at most",
@@ -189,7 +198,7 @@ def test_a_search_says_which_way_it_goes() -> None:
 def test_a_terminal_shows_the_value_that_a_search_tries_all_the_while() -> None:
     output = io.StringIO()
     terminal = Console(file=output, force_terminal=True, color_system=None, width=200)
-    with LiveScreen(terminal, replace(PLAN, trials=(), load_trials=(SEARCH,)), {}, 0) as screen:
+    with Screen(terminal, replace(PLAN, trials=(), load_trials=(SEARCH,)), {}) as screen:
         search(screen)
     text = CONTROL.sub("", output.getvalue())
     assert "concurrency 16, load 2 of 12 at most: 50%   40 requests, 640 tokens, 1 failed" in text
@@ -197,13 +206,14 @@ def test_a_terminal_shows_the_value_that_a_search_tries_all_the_while() -> None:
 
 
 def test_a_long_load_of_a_search_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    seconds = iter((0.0, 11.0))
+    seconds = iter((0.0, 11.0, 11.0))
     monkeypatch.setattr("tgi_bench.cli.screen.time.monotonic", lambda: next(seconds))
     output = io.StringIO()
     planned = replace(PLAN, trials=(), load_trials=(SEARCH,))
-    lines = PlainLines(Console(file=output, width=200, highlight=False), planned, {}, 0)
-    lines.load_begins(SEARCH, StageAsk(3, 1, ClosedLoop(12)))
-    lines.load_progress(SEARCH, Progress(0.25, 4, 0, 8))
+    lines = Screen(Console(file=output, width=200, highlight=False), planned, {})
+    told = LoadTold(lines, SEARCH)
+    told.begins(StageAsk(3, 1, ClosedLoop(12)))
+    told.progress(Progress(0.25, 4, 0, 8))
     said = "concurrency 12, load 4 of 12 at most: 25%, 4 requests, 8 tokens"
     assert output.getvalue().splitlines()[1] == f"         {SEARCH.trial_id}: {said}"
 
@@ -231,7 +241,7 @@ def test_no_line_on_a_narrow_terminal_is_broken(clock: list[int]) -> None:
     terminal = Console(
         file=output, force_terminal=True, color_system=None, width=50, highlight=False
     )
-    play(PlainLines(terminal, PLAN, ESTIMATES, 1), clock)
+    play(Screen(terminal, PLAN, ESTIMATES, DONE), clock)
     lines = output.getvalue().splitlines()
     assert max(map(len, lines)) == 50
     assert sum(line.startswith("[") for line in lines) == 9
@@ -243,6 +253,6 @@ def test_next_to_no_time_left_is_not_said(clock: list[int], total_s: float, said
     output = io.StringIO()
     times = TrialTimes(0.0, "compute", 0.0, "host", total_s)
     known = {t.trial_id: TrialEstimate(times, None, 1e9, "") for t in TRIALS}
-    lines = PlainLines(Console(file=output, width=200), PLAN, known, 0)
-    lines.trial_ended(TRIALS[0], TrialEnd(Outcome.SKIPPED, "because"))
+    lines = Screen(Console(file=output, width=200), PLAN, known)
+    lines.ended(TRIALS[0].trial_id, TrialEnd(Outcome.SKIPPED, "because"))
     assert (" left)" in output.getvalue()) is said

@@ -17,16 +17,16 @@ import pytest
 from tests.analysis import task_samples
 from tests.cli.command_line import CommandLine
 from tests.cli.test_kept_runs import KEPT, copy_of
-from tests.cli.test_screen import CONTROL, ESTIMATES, PLAN, SEARCH, play, search
+from tests.cli.test_screen import CONTROL, DONE, ESTIMATES, PLAN, SEARCH, play, search
 from tests.conftest import GOLDEN
 from tests.record.samples import client, load_stage
 from tgi_bench.analysis.client_error import ClientErrors
 from tgi_bench.cli.console import standard_output
 from tgi_bench.cli.main import cli
 from tgi_bench.cli.run_view import load
-from tgi_bench.cli.screen import LiveScreen, PlainLines
+from tgi_bench.cli.screen import Screen
 from tgi_bench.cli.summary_table import print_summary
-from tgi_bench.cli.task_lines import TaskLines
+from tgi_bench.kinds.direct.run import loaded, tell
 from tgi_bench.load_observation import ClientFloor
 from tgi_bench.observation import Outcome, TrialEnd
 from tgi_bench.plan.plan import Plan
@@ -213,10 +213,11 @@ def test_the_lines_of_a_sweep(
     width: int,
 ) -> None:
     on_a_terminal(monkeypatch, width)
-    play(PlainLines(standard_output(), PLAN, ESTIMATES, 1), frozen_clock(monkeypatch))
+    now = frozen_clock(monkeypatch)
+    play(Screen(standard_output(), PLAN, ESTIMATES, DONE), now)
     loads = replace(PLAN, trials=(), load_trials=(SEARCH,))
-    search(PlainLines(standard_output(), loads, {}, 0))
-    tasks(TaskLines(standard_output(), TASK_PLAN, 0))
+    search(Screen(standard_output(), loads, {}))
+    tasks(Screen(standard_output(), TASK_PLAN, {}), now)
     golden(f"screen/lines_{width}.txt", seen(capsys.readouterr().out))
 
 
@@ -230,11 +231,13 @@ def test_the_lines_of_a_sweep_and_the_status_below_them(
     """Each drawing of the status follows the one before, as it came."""
     on_a_terminal(monkeypatch, width, "xterm")
     now = frozen_clock(monkeypatch)
-    with LiveScreen(standard_output(), PLAN, ESTIMATES, 1) as screen:
+    with Screen(standard_output(), PLAN, ESTIMATES, DONE) as screen:
         play(screen, now)
     loads = replace(PLAN, trials=(), load_trials=(SEARCH,))
-    with LiveScreen(standard_output(), loads, {}, 0) as screen:
+    with Screen(standard_output(), loads, {}) as screen:
         search(screen)
+    with Screen(standard_output(), TASK_PLAN, {}) as screen:
+        tasks(screen, now)
     golden(f"screen/live_{width}.txt", seen(capsys.readouterr().out))
 
 
@@ -248,22 +251,26 @@ TASK_TRIALS = (
 TASK_PLAN = Plan("tasks", "org/model", (), (), (), "d" * 64, task_trials=TASK_TRIALS)
 
 
-def tasks(lines: TaskLines) -> None:
+def tasks(screen: Screen, now: list[int]) -> None:
     """Direct mode: a model with four kinds of ends, and one that is not loaded."""
     fine, too_large, skipped, sought, unloaded = TASK_TRIALS
-    lines.loading(fine.model)
-    lines.loaded(fine.model, task_samples.facts(devices=2))
+    screen.starting(fine.model.model_id, "loading")
+    screen.ready(fine.model.model_id, "loaded", loaded(task_samples.facts(devices=2)))
     for trial, size in ((fine, 1), (sought, 4)):
-        lines.task_begins(trial, size)
+        screen.begins(trial.trial_id)
+        if trial is sought:
+            screen.part_begins(trial.trial_id, f"batch size {size}")
         for run in task_samples.task_runs(size):
-            lines.task_run(trial, run)
-        lines.task_ended(trial, task_samples.OK)
-    lines.task_begins(too_large, 8)
-    lines.task_run(too_large, task_samples.failed_run(task_samples.MEMORY, 8))
-    lines.task_ended(too_large, task_samples.MEMORY)
-    lines.task_ended(skipped, task_samples.SKIPPED)
-    lines.loading(unloaded.model)
-    lines.task_ended(unloaded, TrialEnd(Outcome.LAUNCH_FAILED, "bitsandbytes is not installed"))
+            tell(screen, trial, run)
+        now[0] += 1_000_000_000
+        screen.ended(trial.trial_id, task_samples.OK)
+    screen.begins(too_large.trial_id)
+    tell(screen, too_large, task_samples.failed_run(task_samples.MEMORY, 8))
+    screen.ended(too_large.trial_id, task_samples.MEMORY)
+    screen.ended(skipped.trial_id, task_samples.SKIPPED)
+    screen.starting(unloaded.model.model_id, "loading")
+    reason = "bitsandbytes is not installed"
+    screen.ended(unloaded.trial_id, TrialEnd(Outcome.LAUNCH_FAILED, reason))
 
 
 NOTHING = np.array([], dtype=np.int64)

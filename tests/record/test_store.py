@@ -21,6 +21,7 @@ from tests.record import samples
 from tgi_bench.devices.observation import Telemetry, without_devices
 from tgi_bench.engines.arguments import arguments_of
 from tgi_bench.errors import ResultsError
+from tgi_bench.kinds.load.run import LoadRecording
 from tgi_bench.load_observation import ClientFloor, LoadStage, RequestObservation
 from tgi_bench.observation import (
     FigureKind,
@@ -47,7 +48,6 @@ from tgi_bench.plan.plan import (
     Timeouts,
 )
 from tgi_bench.plan.task_trial import Dtype, FindBatch, TaskDevice
-from tgi_bench.record.load_recording import LoadRecording
 from tgi_bench.record.store import RunStore
 from tgi_bench.task_observation import DirectFacts, TaskRun
 

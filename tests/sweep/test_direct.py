@@ -165,7 +165,7 @@ def test_what_cannot_be_loaded_is_told_of_each_trial(tool: Tool) -> None:
     file = written(tool, EXPERIMENT)
     ended = tool.sweep(file, "--set", "model=no/such/model", "--only", "dtype=fp32")
     assert ended.returncode == 1, ended.stdout
-    assert "NOT LOADED" in ended.stdout
+    assert "NOT STARTED" in ended.stdout
     run = load(run_dir_of(tool))
     assert {t.end and t.end.outcome for t in run.of(TaskSummary)} == {Outcome.LAUNCH_FAILED}
     assert "no/such/model" in run.of(DirectRecord)[0].failure

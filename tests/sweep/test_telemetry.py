@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,14 +16,11 @@ from tests.torch_engine.needs_torch import needs_torch
 from tests.torch_engine.tiny import write_config
 from tgi_bench.cli.run_view import load
 from tgi_bench.devices.watch import TelemetryWatch
-from tgi_bench.drive.stage import Progress, StageAsk
 from tgi_bench.errors import LaunchError
 from tgi_bench.kinds.documents import documents
-from tgi_bench.observation import ServerFacts, StepObservation, TrialEnd
+from tgi_bench.kinds.running import Watcher
 from tgi_bench.plan.experiment import to_json
 from tgi_bench.plan.experiment_text import load_plan
-from tgi_bench.plan.load_trial import LoadTrial
-from tgi_bench.plan.plan import BatchTrial, Deployment
 from tgi_bench.record.store import RunHeader, RunStore
 from tgi_bench.sweep import Sweep
 
@@ -40,21 +37,11 @@ batches: {{sequence_length: 16, decode_length: 400, batch_size: 2, runs: 3}}
 """
 
 
-class Quiet:
+class Quiet(Watcher):
     """Watches a sweep of one trial that does not fail."""
 
-    def launching(self, deployment: Deployment) -> None: ...
-    def progress(self, deployment: Deployment, text: str) -> None: ...
-    def ready(self, deployment: Deployment, facts: ServerFacts) -> None: ...
-    def launch_failed(self, deployment: Deployment, error: LaunchError) -> None:
+    def not_started(self, host_id: str, error: LaunchError) -> None:
         raise error
-
-    def trial_begins(self, trial: BatchTrial) -> None: ...
-    def run_ended(self, trial: BatchTrial, observations: Sequence[StepObservation]) -> None: ...
-    def trial_ended(self, trial: BatchTrial | LoadTrial, end: TrialEnd) -> None: ...
-    def load_begins(self, trial: LoadTrial, ask: StageAsk) -> None: ...
-    def load_tried(self, trial: LoadTrial, ask: StageAsk, met: bool) -> None: ...
-    def load_progress(self, trial: LoadTrial, progress: Progress) -> None: ...
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tgi_bench.errors import InputError
 from tgi_bench.plan.lengths import mean_tokens
 from tgi_bench.plan.load_trial import ClosedLoop, Find, LoadTrial, OpenLoop
-from tgi_bench.plan.plan import ANY_MODEL, BatchTrial, Deployment, Plan
+from tgi_bench.plan.plan import ANY_MODEL, Deployment, Plan
 
 if TYPE_CHECKING:
     from tgi_bench.analysis.planned import TrialEstimate
@@ -90,40 +90,50 @@ def _seconds_of(requests: int, deployment: Deployment, trial: LoadTrial) -> floa
 class Remaining:
     """Adds up what is left: the estimates, corrected by how the trials so far compared.
 
-    A trial without an estimate counts as the mean of those that have run; batches and loads each
-    as their own. What a load's plan says of its length is not corrected by batches.
+    A trial without an estimate counts as the mean of those that have run; each kind of trials as
+    its own. What a load's plan says of its length is not corrected by batches.
     """
 
     def __init__(self, plan: Plan, estimates: Mapping[str, TrialEstimate]) -> None:
-        self._batches = _Kind({trial.trial_id for trial in plan.trials})
-        self._loads = _Kind({trial.trial_id for trial in plan.load_trials})
-        for trial_id, estimate in estimates.items():
-            self._batches.estimates[trial_id] = estimate.total_s if estimate.fits else 0.0
-        for trial_id, time in load_times(plan).items():
-            self._loads.estimates[trial_id] = time.total_s
+        fitting = {name: e.total_s if e.fits else 0.0 for name, e in estimates.items()}
+        timed = {name: time.total_s for name, time in load_times(plan).items()}
+        self._kinds = tuple(
+            _Kind({trial.trial_id for trial in trials}, estimated_s)
+            for trials, estimated_s in (
+                (plan.trials, fitting),
+                (plan.load_trials, timed),
+                (plan.task_trials, {}),
+            )
+        )
 
     @property
     def trials(self) -> int:
         """Trials that have no end yet."""
-        return len(self._batches.left) + len(self._loads.left)
+        return sum(len(kind.left) for kind in self._kinds)
 
-    def ended(self, trial: BatchTrial | LoadTrial, took_s: float | None) -> None:
+    def ended(self, trial_id: str, took_s: float | None) -> None:
         """A trial has its end; took_s is None where it was not run to its last step."""
-        kind = self._loads if isinstance(trial, LoadTrial) else self._batches
-        kind.ended(trial.trial_id, took_s)
+        for kind in self._kinds:
+            if trial_id in kind.left:
+                kind.ended(trial_id, took_s)
 
     def seconds(self) -> float | None:
         """Seconds left; None where neither an estimate nor a trial that has run says."""
-        batches, loads = self._batches.seconds(), self._loads.seconds()
-        return None if batches is None or loads is None else batches + loads
+        total = 0.0
+        for kind in self._kinds:
+            seconds = kind.seconds()
+            if seconds is None:
+                return None
+            total += seconds
+        return total
 
 
 class _Kind:
     """The trials of one kind. estimates: seconds by trial_id, 0 for one that will not fit."""
 
-    def __init__(self, left: set[str]) -> None:
+    def __init__(self, left: set[str], estimates: Mapping[str, float]) -> None:
         self.left = left
-        self.estimates: dict[str, float] = {}
+        self.estimates = estimates
         self._took_s = 0.0
         self._estimated_s = 0.0
         self._estimated_took_s = 0.0

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,8 +20,7 @@ from tgi_bench.launch.launcher import require_startable
 from tgi_bench.load_observation import ClientFloor, LoadStage
 from tgi_bench.observation import Outcome
 from tgi_bench.plan.experiment import AnyExperiment, to_json
-from tgi_bench.plan.load_trial import LoadTrial
-from tgi_bench.plan.plan import AttachOptions, BatchTrial, LauncherKind, Plan
+from tgi_bench.plan.plan import AttachOptions, LauncherKind, Plan
 from tgi_bench.record.environment import Questions, asking
 from tgi_bench.report.durations import counted
 from tgi_bench.report.source import EXPERIMENT_FILE, OPTIONS, RESULTS
@@ -32,7 +30,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from tgi_bench.analysis.run import Run
-    from tgi_bench.cli.screen import LiveScreen, PlainLines
     from tgi_bench.record.store import RunStore
 
 _FINE = (Outcome.OK, Outcome.OUT_OF_MEMORY, Outcome.SKIPPED, Outcome.REFUSED)
@@ -245,10 +242,7 @@ def _run(made: _Made, plan: Plan, options: SweepOptions, ahead: Ahead) -> int:
                 planned = len(plan.trials) + len(plan.load_trials) + len(plan.task_trials)
                 console.print(f"{len(done)} of {counted(planned, 'trial')} ended before")
             console.print(f"run      {run_dir}", markup=False, soft_wrap=True)
-            if plan.task_trials:
-                interrupted = not _run_tasks(made, plan, store)
-            else:
-                interrupted = not _run_servers(made, plan, store, options.pull, ahead)
+            interrupted = not _run_trials(made, plan, store, options.pull, ahead)
             if not interrupted:
                 store.finish()
         return _reported(run_dir, console, interrupted)
@@ -256,32 +250,20 @@ def _run(made: _Made, plan: Plan, options: SweepOptions, ahead: Ahead) -> int:
         return _not_recorded(made, error)
 
 
-def _run_servers(made: _Made, plan: Plan, store: RunStore, pull: bool, ahead: Ahead) -> bool:
-    """Give every trial of servers an end; False if interrupted."""
+def _run_trials(made: _Made, plan: Plan, store: RunStore, pull: bool, ahead: Ahead) -> bool:
+    """Give every trial an end; False if interrupted."""
+    from tgi_bench.analysis.planned import plan_estimate
+    from tgi_bench.cli.calibration_choice import chooser
+    from tgi_bench.cli.screen import Screen
     from tgi_bench.sweep import Sweep
 
-    done = store.ends()
-    with _watcher(made.console, plan, len(done)) as watcher:
-        trials: list[BatchTrial | LoadTrial] = [*plan.trials, *plan.load_trials]
-        watcher.skip_done([trial for trial in trials if trial.trial_id in done])
+    estimates = plan_estimate(plan, chooser).trials
+    with Screen(made.console, plan, estimates, store.ends()) as screen:
         try:
-            Sweep(plan, store, made.run_dir, watcher, pull, ahead).run()
+            Sweep(plan, store, made.run_dir, screen, pull, ahead).run()
         except KeyboardInterrupt:
             return False
     return not plan.load_trials or _measure_floor(made.console, plan, store)
-
-
-def _run_tasks(made: _Made, plan: Plan, store: RunStore) -> bool:
-    """Give every trial of direct mode an end; False if interrupted."""
-    from tgi_bench.cli.task_lines import TaskLines
-    from tgi_bench.sweep_direct import DirectSweep
-
-    watcher = TaskLines(made.console, plan, len(store.ends()))
-    try:
-        DirectSweep(plan, store, made.run_dir, watcher).run()
-    except KeyboardInterrupt:
-        return False
-    return True
 
 
 def _not_recorded(made: _Made, error: NotRecordedError) -> int:
@@ -346,20 +328,6 @@ def _floors(plan: Plan, store: RunStore) -> tuple[int | None, ...]:
         found.append(None)
     measured = {None if f.start_lateness_ns else f.streams for f in store.of_run(ClientFloor)}
     return tuple(streams for streams in found if streams not in measured)
-
-
-@contextmanager
-def _watcher(console: Console, plan: Plan, done: int) -> Iterator[PlainLines | LiveScreen]:
-    from tgi_bench.analysis.planned import plan_estimate
-    from tgi_bench.cli.calibration_choice import chooser
-    from tgi_bench.cli.screen import LiveScreen, PlainLines
-
-    known = plan_estimate(plan, chooser).trials
-    if not console.is_terminal:
-        yield PlainLines(console, plan, known, done)
-        return
-    with LiveScreen(console, plan, known, done) as screen:
-        yield screen
 
 
 def _exit_code(run: Run) -> int:

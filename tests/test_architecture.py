@@ -71,7 +71,7 @@ ARROWS: dict[str, frozenset[str]] = {
             "plan",
         }
     ),
-    "server": frozenset({"wire", "estimate", "torch_engine", "kernel_stamps"}),
+    "server": frozenset({"engines", "wire", "estimate", "torch_engine", "kernel_stamps"}),
     "sweep": frozenset({"ask", "launch", "drive", "devices", "record", "engines", "plan", "kinds"}),
     "selfcheck": frozenset(
         {"analysis", "dialects", "launch", "sections", "plan", "record", "report", "server"}

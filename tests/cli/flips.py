@@ -29,7 +29,7 @@ from tests.analysis import task_samples
 from tests.published.tables import NAMES
 from tests.record import samples
 from tests.sweep import experiments
-from tgi_bench.cli.experiment_file import ExperimentRequest
+from tgi_bench.cli.files import ExperimentRequest
 from tgi_bench.cli.main import main as tgi_bench
 from tgi_bench.errors import LaunchError
 from tgi_bench.observation import Outcome, TrialEnd

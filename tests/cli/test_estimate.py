@@ -208,7 +208,7 @@ def test_bad_input(tgi_bench: CommandLine, arguments: tuple[str, ...], message: 
 def test_no_figure_is_cropped_on_a_narrow_terminal(
     tgi_bench: CommandLine, monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:
-    monkeypatch.setattr("tgi_bench.cli.console._WIDTH_OF_A_FILE", width)
+    monkeypatch.setattr("tgi_bench.cli.tables._WIDTH_OF_A_FILE", width)
     ended = tgi_bench("estimate", *MATRIX, "--stack", CALIBRATED)
     assert "\u2026" not in ended.stdout
     tables = ended.stdout.count("Constants ")

@@ -11,9 +11,7 @@ from tests.cli.command_line import CommandLine
 from tests.record import samples
 from tests.sweep.experiments import write
 from tgi_bench.analysis.planned import calibration_of, plan_estimate
-from tgi_bench.cli.calibration_choice import chooser
-from tgi_bench.cli.engine_options import EngineOptions
-from tgi_bench.cli.serve_command import configuration
+from tgi_bench.cli.files import chooser
 from tgi_bench.errors import ExperimentError, InputError
 from tgi_bench.estimate.calibration import dump, published
 from tgi_bench.estimate.setup import UNCALIBRATED
@@ -22,6 +20,7 @@ from tgi_bench.plan.expand import expand
 from tgi_bench.plan.experiment_text import load
 from tgi_bench.plan.plan import Plan, SimulatedOptions
 from tgi_bench.record.store import RunStore
+from tgi_bench.server.command import EngineOptions, configuration
 from tgi_bench.server.device import setup_of
 
 NAME = "text-generation-inference 0.8"
@@ -92,15 +91,15 @@ def test_the_engine_computes_with_them(tmp_path: Path) -> None:
         options = EngineOptions(
             "0.8.2", "simulated", "A100-40GB-SXM", calibration=word, visible_devices=8
         )
-        one = setup_of(configuration(options, arguments, {}).engine)
+        one = setup_of(configuration(options, arguments, {}, chooser).engine)
         assert one.constants == own.constants
         assert one.split_devices == 8
-        two = setup_of(configuration(options, (*arguments, "--num-shard", "2"), {}).engine)
+        two = setup_of(configuration(options, (*arguments, "--num-shard", "2"), {}, chooser).engine)
         assert (two.num_shard, two.split_devices) == (2, 1)
     plain = EngineOptions("0.8.2", "simulated", "A100-40GB-SXM")
-    assert setup_of(configuration(plain, arguments, {}).engine).constants == UNCALIBRATED
+    assert setup_of(configuration(plain, arguments, {}, chooser).engine).constants == UNCALIBRATED
     with pytest.raises(InputError, match="no published calibration is named"):
-        configuration(replace(plain, calibration="mine"), arguments, {})
+        configuration(replace(plain, calibration="mine"), arguments, {}, chooser)
 
 
 @pytest.mark.parametrize("word", ["-x", "''", "' a'", "3", "[a]"])

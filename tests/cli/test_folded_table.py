@@ -11,8 +11,8 @@ from tests.cli.command_line import CommandLine
 from tests.report.example import simulated_run
 from tests.report.load_example import load_run
 from tgi_bench.analysis.run import Run
-from tgi_bench.cli.folded_table import print_folded
 from tgi_bench.cli.summary_table import print_summary
+from tgi_bench.cli.tables import print_folded
 from tgi_bench.report.table import Table
 
 TABLE = Table(
@@ -105,7 +105,7 @@ def test_the_table_that_a_sweep_ends_with(run: Run, width: int) -> None:
 def test_estimates_of_a_wide_matrix(
     tgi_bench: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tgi_bench.cli.console._WIDTH_OF_A_FILE", 80)
+    monkeypatch.setattr("tgi_bench.cli.tables._WIDTH_OF_A_FILE", 80)
     ended = tgi_bench(
         *("estimate", "--model", "bigscience/bloomz-7b1-mt", "--model", "bigscience/bloomz-1b1"),
         *("--accelerator", "A100-40GB-SXM,H100-SXM", "--quantize", "none,bitsandbytes"),

@@ -21,11 +21,11 @@ from tests.drive import faulty_server
 from tests.drive.faulty_server import FaultyServer, chunk_of
 from tests.inert_pages import HOSTILE, SNIPPETS, assert_inert, assert_printable, assert_screen
 from tests.record import samples
-from tgi_bench.cli.console import InertConsole
 from tgi_bench.cli.report_command import ReportOptions, run
 from tgi_bench.cli.run_view import load
 from tgi_bench.cli.screen import Screen
 from tgi_bench.cli.summary_table import print_summary
+from tgi_bench.cli.tables import InertConsole
 from tgi_bench.errors import InputError, LaunchError
 from tgi_bench.load_observation import RequestOutcome
 from tgi_bench.observation import Outcome, TrialEnd

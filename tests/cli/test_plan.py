@@ -173,7 +173,7 @@ def test_a_tokenizer_may_be_a_models_folder(tgi_bench: CommandLine, tmp_path: Pa
 def test_no_word_of_a_load_is_cropped(
     tgi_bench: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:
-    monkeypatch.setattr("tgi_bench.cli.console._WIDTH_OF_A_FILE", width)
+    monkeypatch.setattr("tgi_bench.cli.tables._WIDTH_OF_A_FILE", width)
     said = loads(tgi_bench, tmp_path)
     assert "\u2026" not in said
     assert "<= 3 min 30 s" in said
@@ -183,7 +183,7 @@ def test_no_word_of_a_load_is_cropped(
 def test_no_figure_is_cropped_on_a_terminal_of_80_columns(
     tgi_bench: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:
-    monkeypatch.setattr("tgi_bench.cli.console._WIDTH_OF_A_FILE", width)
+    monkeypatch.setattr("tgi_bench.cli.tables._WIDTH_OF_A_FILE", width)
     settings = ("model=bigscience/bloom", "batches.sequence_length=20000", "batches.runs=100")
     said = lines(tgi_bench, tmp_path, *settings)
     assert "\u2026" not in "".join(said)

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tgi_bench.cli import serve_command
-from tgi_bench.cli.engine_options import EngineOptions
+from tgi_bench.cli.files import chooser
 from tgi_bench.errors import InputError
+from tgi_bench.server import command as serve_command
+from tgi_bench.server.command import EngineOptions
 from tgi_bench.server.config import ServerConfig
 from tgi_bench.torch_engine.spec import DeviceChoice, ModelSpec, Weights, WeightType
 
@@ -23,7 +24,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def configured(*words: str, options: EngineOptions = OPTIONS) -> ServerConfig:
-    return serve_command.configuration(options, ["--model-id", "some/model", *words], {})
+    return serve_command.configuration(options, ["--model-id", "some/model", *words], {}, chooser)
 
 
 def spec_of(*words: str, options: EngineOptions = OPTIONS) -> ModelSpec:
@@ -82,7 +83,7 @@ def test_both_ways_to_divide() -> None:
 def test_no_model() -> None:
     """The launcher's default would be downloaded."""
     with pytest.raises(InputError, match="give --model-id: an id of the Hugging Face hub"):
-        serve_command.configuration(OPTIONS, [], {})
+        serve_command.configuration(OPTIONS, [], {}, chooser)
 
 
 def test_an_unknown_engine() -> None:
@@ -111,5 +112,5 @@ def test_limits_come_from_the_models_positions(tmp_path: Path, model: str, total
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text(said, encoding="utf-8")
     named = model if "/" in model and "config" not in model else str(tmp_path / model)
-    limits = serve_command.configuration(OPTIONS, ["--model-id", named], {}).limits
+    limits = serve_command.configuration(OPTIONS, ["--model-id", named], {}, chooser).limits
     assert (limits.max_total_tokens, limits.max_input_tokens) == (total, total - 1)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tgi_bench.cli.exit_codes import BAD_INPUT
+from tgi_bench.cli.output import BAD_INPUT
 from tgi_bench.errors import InputError
 from tgi_bench.torch_engine import spec
 

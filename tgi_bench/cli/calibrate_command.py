@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tgi_bench.analysis.run import Run
-from tgi_bench.cli.echo import echo
+from tgi_bench.cli.output import echo
 from tgi_bench.cli.run_view import load
 from tgi_bench.errors import InputError, ResultsError
 from tgi_bench.estimate.calibration import Calibration, dump

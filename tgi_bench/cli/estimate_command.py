@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tgi_bench.cli.calibration_choice import chooser, model_of
-from tgi_bench.cli.echo import echo
+from tgi_bench.cli.files import ExperimentRequest, chooser, model_of
+from tgi_bench.cli.options import LISTS
+from tgi_bench.cli.output import echo
 from tgi_bench.errors import InputError
 from tgi_bench.estimate.calibration import (
     stack_of,
@@ -35,7 +37,6 @@ from tgi_bench.report.estimated_answer import (
 )
 
 if TYPE_CHECKING:
-    from tgi_bench.cli.experiment_file import ExperimentRequest
     from tgi_bench.report.table import Table
 
 MOST_CONFIGURATIONS = 100_000
@@ -45,21 +46,46 @@ _SIZE = re.compile(r"[+-]?\d{1,30}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class MatrixOptions:
-    """The command line's words for a matrix; each a list with commas between.
+    """The command line's words for a matrix.
 
+    lists: values with commas between, by their options. stack: None is the newest known TGI.
     accelerator_assumed: nobody named it, and the default was taken.
     """
 
-    model: tuple[str, ...]
-    accelerator: str
-    num_shard: str
-    quantize: str
-    dtype: str
-    batch_size: str
-    prompt_tokens: str
-    new_tokens: str
+    models: tuple[str, ...]
     stack: str | None
+    lists: Mapping[str, str]
     accelerator_assumed: bool
+
+
+def asked(
+    experiment: Path | None,
+    settings: tuple[str, ...],
+    only: tuple[str, ...],
+    matrix: Mapping[str, str | tuple[str, ...] | None],
+) -> MatrixOptions | ExperimentRequest:
+    """An experiment or a matrix; InputError for both, or neither.
+
+    matrix: what was typed of the options of one, by click's names of them.
+    """
+    given = {_option(name): value for name, value in matrix.items() if value not in (None, ())}
+    if experiment is not None:
+        if given:
+            message = "of a matrix, not of an experiment; use --set or --only"
+            raise InputError(f"{', '.join(given)}: {message}")
+        return ExperimentRequest(experiment, settings, only, None)
+    if settings or only:
+        raise InputError("--set and --only change an EXPERIMENT, and none is given")
+    match given.get("--model"), given.get("--stack"):
+        case tuple(models), (None | str()) as stack:
+            lists = {name: str(given.get(name, default)) for name, (_, default) in LISTS.items()}
+            return MatrixOptions(models, stack, lists, "--accelerator" not in given)
+        case _:
+            raise InputError("give --model, or an EXPERIMENT")
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def run(matrix: MatrixOptions | ExperimentRequest, calibration: str | None, form: str) -> None:
@@ -86,15 +112,22 @@ def run(matrix: MatrixOptions | ExperimentRequest, calibration: str | None, form
 def _matrix(options: MatrixOptions) -> tuple[list[Configuration], list[str]]:
     # Not above: what reads launchers' arguments is for those who give no version.
     stack = stack_of(options.stack or tgi_stack(_newest()))
-    models = [model_of(name) for name in options.model]
-    devices = [accelerator(name) for name in words("--accelerator", options.accelerator)]
-    quantizations = [None if q == _NONE else q for q in words("--quantize", options.quantize)]
-    shards = sizes("--num-shard", options.num_shard)
-    dtypes = words("--dtype", options.dtype)
+
+    def listed(option: str) -> list[str]:
+        return words(option, options.lists[option])
+
+    def numbers(option: str) -> list[int]:
+        return sizes(option, options.lists[option])
+
+    models = [model_of(name) for name in options.models]
+    devices = [accelerator(name) for name in listed("--accelerator")]
+    quantizations = [None if q == _NONE else q for q in listed("--quantize")]
+    shards = numbers("--num-shard")
+    dtypes = listed("--dtype")
     asked = (
-        sizes("--prompt-tokens", options.prompt_tokens),
-        sizes("--new-tokens", options.new_tokens),
-        sizes("--batch-size", options.batch_size),
+        numbers("--prompt-tokens"),
+        numbers("--new-tokens"),
+        numbers("--batch-size"),
     )
     lists = (models, devices, dtypes, shards, quantizations, *asked)
     count = 1
@@ -122,7 +155,7 @@ def _matrix(options: MatrixOptions) -> tuple[list[Configuration], list[str]]:
     remarks = [f"{m.shape.name}: {m.doubt}." for m in models if m.doubt]
     if options.accelerator_assumed:
         remarks.insert(
-            0, f"No accelerator is named: {options.accelerator} is assumed. --accelerator names it."
+            0, f"No accelerator is named: {devices[0].name} is assumed. --accelerator names it."
         )
     return configurations, remarks
 
@@ -136,7 +169,7 @@ def _newest() -> str:
 def _experiment(request: ExperimentRequest) -> tuple[list[Configuration], list[str]]:
     """The batches of an experiment, as `plan` estimates them."""
     from tgi_bench.analysis.planned import planned_setup
-    from tgi_bench.cli.experiment_file import assumed_accelerator
+    from tgi_bench.cli.files import assumed_accelerator
 
     experiment, plan = request.load()
     if not plan.trials:
@@ -182,8 +215,7 @@ def sizes(option: str, text: str) -> list[int]:
 
 
 def _print(found: Answers) -> None:
-    from tgi_bench.cli.console import standard_output
-    from tgi_bench.cli.folded_table import print_folded
+    from tgi_bench.cli.tables import print_folded, standard_output
 
     console = standard_output()
     soft = not console.is_terminal
@@ -211,7 +243,7 @@ def _fitting(table: Table, width: int) -> tuple[Table, ...]:
 
 
 def _natural_width(table: Table) -> int:
-    from tgi_bench.cli.folded_table import GAP
+    from tgi_bench.cli.tables import GAP
 
     cells = zip(table.headers, *table.rows, strict=True)
     return sum(max(map(len, column)) + GAP for column in cells) - GAP

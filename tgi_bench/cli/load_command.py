@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tgi_bench.cli.experiment_file import require_files
+from tgi_bench.cli.files import require_files
 from tgi_bench.cli.load_options import FLAGS, OPTION_OF, OPTIONS, URL, Given
 from tgi_bench.errors import ExperimentError, Problem
 from tgi_bench.inert import one_line

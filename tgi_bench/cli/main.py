@@ -6,34 +6,25 @@ Modules are imported by the command that needs them, so that `--help` and `plan`
 from __future__ import annotations
 
 import errno
-import functools
 import gc
 import os
 import select
 import shlex
 import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from tgi_bench import __version__
-from tgi_bench.cli.echo import echo
-from tgi_bench.cli.engine_options import EngineOptions, engine_options
-from tgi_bench.cli.estimate_options import estimate_options
-from tgi_bench.cli.exit_codes import BAD_INPUT, FAILED, INTERRUPTED
 from tgi_bench.cli.load_options import given, load_options
+from tgi_bench.cli.options import engine_options, estimate_options, experiment_options
+from tgi_bench.cli.output import BAD_INPUT, FAILED, INTERRUPTED, echo
 from tgi_bench.errors import InputError, LaunchError, NotRecordedError, TgiBenchError
-
-if TYPE_CHECKING:
-    from tgi_bench.cli.estimate_command import MatrixOptions
-    from tgi_bench.cli.experiment_file import ExperimentRequest
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
 _OBJECTS_BETWEEN_COLLECTIONS = 200_000
-_run = click.argument("run", type=click.Path(path_type=Path))
 _results = click.option(
     "--results",
     type=click.Path(path_type=Path),
@@ -41,43 +32,6 @@ _results = click.option(
     show_default=True,
     help="Folder that runs are kept in.",
 )
-
-
-def _experiment_request(command: Callable[..., None]) -> Callable[..., None]:
-    """EXPERIMENT and the options that change it, handed on as one `request`."""
-
-    @click.argument("experiment", type=click.Path(path_type=Path))
-    @click.option(
-        "--set",
-        "settings",
-        multiple=True,
-        metavar="KEY.PATH=VALUE",
-        help="Put a value in the experiment's place, as in batches.runs=3. Repeatable.",
-    )
-    @click.option(
-        "--only",
-        multiple=True,
-        metavar="NAME=V,V",
-        help="Keep these values of a variable argument, as in num_shard=1,2. Repeatable.",
-    )
-    @click.option(
-        "--launcher",
-        metavar="LAUNCHER",
-        help="docker, process, embedded or attach, instead of server.launcher.",
-    )
-    @functools.wraps(command)
-    def with_request(
-        experiment: Path,
-        settings: tuple[str, ...],
-        only: tuple[str, ...],
-        launcher: str | None,
-        **rest: object,
-    ) -> None:
-        from tgi_bench.cli.experiment_file import ExperimentRequest
-
-        command(ExperimentRequest(experiment, settings, only, launcher), **rest)
-
-    return with_request
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -91,30 +45,33 @@ def cli() -> None:
 
 
 @cli.command()
-@_experiment_request
+@experiment_options
 @_results
 @click.option("--resume", is_flag=True, help="Go on with the newest unfinished run of this plan.")
 @click.option("--no-pull", is_flag=True, help="Refuse a missing image instead of pulling it.")
-def sweep(request: ExperimentRequest, results: Path, resume: bool, no_pull: bool) -> None:
+def sweep(results: Path, resume: bool, no_pull: bool, **request: Any) -> None:
     """Measure every deployment of EXPERIMENT, and report.
 
     EXPERIMENT is a YAML file: each server of its matrix is launched, driven, recorded and reported.
     """
     from tgi_bench.cli import sweep_command
+    from tgi_bench.cli.files import ExperimentRequest
 
-    sys.exit(sweep_command.run(request, sweep_command.SweepOptions(results, resume, not no_pull)))
+    options = sweep_command.SweepOptions(results, resume, not no_pull)
+    sys.exit(sweep_command.run(ExperimentRequest(**request), options))
 
 
 @cli.command()
-@_experiment_request
-def plan(request: ExperimentRequest) -> None:
+@experiment_options
+def plan(**request: Any) -> None:
     """Print what a sweep of EXPERIMENT would run.
 
     With estimates of its time and memory; nothing is started or touched.
     """
     from tgi_bench.cli import plan_command
+    from tgi_bench.cli.files import ExperimentRequest
 
-    plan_command.run(request)
+    plan_command.run(ExperimentRequest(**request))
 
 
 @cli.command()
@@ -132,7 +89,14 @@ def plan(request: ExperimentRequest) -> None:
     default="table",
     show_default=True,
 )
-def estimate(matrix: MatrixOptions | ExperimentRequest, calibration: str | None, form: str) -> None:
+def estimate(
+    experiment: Path | None,
+    settings: tuple[str, ...],
+    only: tuple[str, ...],
+    calibration: str | None,
+    form: str,
+    **matrix: Any,
+) -> None:
     """Estimate time, memory and energy, without a server.
 
     Of a matrix of options, or of EXPERIMENT's batches. As in tgi-bench estimate --model
@@ -141,7 +105,8 @@ def estimate(matrix: MatrixOptions | ExperimentRequest, calibration: str | None,
     """
     from tgi_bench.cli import estimate_command
 
-    estimate_command.run(matrix, calibration, form)
+    asked = estimate_command.asked(experiment, settings, only, matrix)
+    estimate_command.run(asked, calibration, form)
 
 
 @cli.command()
@@ -265,9 +230,9 @@ def import_(file: Path, name: str | None, results: Path) -> None:
     It may be a report of text-generation-benchmark, or a table of h2oGPT,
     bigcode-inference-benchmark or TorchCAP, in Markdown or reStructuredText.
     """
-    from tgi_bench.cli import import_command
+    from tgi_bench.cli import report_command
 
-    import_command.run(file, name, results)
+    report_command.import_tables(file, name, results)
 
 
 @cli.command()
@@ -277,9 +242,13 @@ def clean() -> None:
     These are processes, containers and sockets. What belongs to a sweep that still runs is
     not touched. A sweep does this when it begins.
     """
-    from tgi_bench.cli import clean_command
+    from tgi_bench.launch.left_behind import end_left
 
-    clean_command.run()
+    left = end_left(containers=True)
+    for line in left.sentences() or ["nothing was left"]:
+        echo(line)
+    if left.not_asked:
+        echo(f"containers were not looked for: {left.not_asked}")
 
 
 @cli.command()
@@ -293,16 +262,17 @@ def schema() -> None:
 @cli.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
 @engine_options
 @click.argument("launcher_arguments", nargs=-1, type=click.UNPROCESSED)
-def serve(options: EngineOptions, launcher_arguments: tuple[str, ...]) -> None:
+def serve(launcher_arguments: tuple[str, ...], **options: Any) -> None:
     """Run the embedded server, which speaks TGI's protocols.
 
     LAUNCHER_ARGUMENTS are those of that version, as in --model-id bigscience/bloomz-7b1-mt
     --num-shard 2 --port 3000; each may also come from its environment variable. It listens on
     127.0.0.1 unless --hostname says otherwise.
     """
-    from tgi_bench.cli import serve_command
+    from tgi_bench.cli.files import chooser
+    from tgi_bench.server.command import EngineOptions, run
 
-    sys.exit(serve_command.run(options, launcher_arguments, os.environ))
+    sys.exit(run(EngineOptions(**options), launcher_arguments, os.environ, chooser))
 
 
 def main() -> None:

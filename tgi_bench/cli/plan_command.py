@@ -9,10 +9,9 @@ from rich.table import Table
 
 from tgi_bench.analysis.planned import KV_POOL, PlanEstimate, TrialEstimate, plan_estimate
 from tgi_bench.analysis.remaining import LoadTime, load_times
-from tgi_bench.cli.calibration_choice import chooser
-from tgi_bench.cli.console import standard_output
-from tgi_bench.cli.experiment_file import ExperimentRequest, assumed_accelerator, idle_skip_notes
+from tgi_bench.cli.files import ExperimentRequest, assumed_accelerator, chooser, idle_skip_notes
 from tgi_bench.cli.load_table import load_table
+from tgi_bench.cli.tables import standard_output
 from tgi_bench.cli.task_table import print_tasks
 from tgi_bench.engines.engine import Engine, engine_spec
 from tgi_bench.engines.versions import NEWEST, is_known

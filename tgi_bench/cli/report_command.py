@@ -1,4 +1,4 @@
-"""`tgi-bench report`: the reports of a run, made again from its run.db; `tgi-bench selfcheck`."""
+"""`tgi-bench report`: the reports of a run, made again from its run.db; `import`, `selfcheck`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tgi_bench.analysis.run import Run
-from tgi_bench.cli.console import standard_output
-from tgi_bench.cli.echo import echo
-from tgi_bench.cli.exit_codes import FAILED
-from tgi_bench.cli.folded_table import print_folded
+from tgi_bench.cli.files import read_text
+from tgi_bench.cli.output import FAILED, echo
 from tgi_bench.cli.run_view import load, write_documents
-from tgi_bench.errors import InputError
+from tgi_bench.cli.tables import print_folded, standard_output
+from tgi_bench.errors import InputError, TableError
+from tgi_bench.inert import one_line
 from tgi_bench.kinds.batch.metrics import TrialSummary
 from tgi_bench.kinds.direct.figures import TaskSummary
 from tgi_bench.kinds.documents import (
@@ -26,7 +26,9 @@ from tgi_bench.kinds.documents import (
 from tgi_bench.kinds.json_document import as_json
 from tgi_bench.kinds.load.figures import LoadSummary
 from tgi_bench.observation import PublishedEntry
+from tgi_bench.plan.experiment import require_name
 from tgi_bench.published.bigcode import bigcode_layout
+from tgi_bench.published.command import keep, read
 from tgi_bench.published.h2ogpt import h2ogpt_layout
 from tgi_bench.published.page import entries_csv, imported_documents
 from tgi_bench.published.torchcap import rst_tables
@@ -37,6 +39,7 @@ from tgi_bench.selfcheck.report import SelfcheckOptions
 
 _ESTIMATES = "estimates.csv"
 _SLOS = "slos.csv"
+_MOST_TABLE_BYTES = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,3 +141,24 @@ def _tables(run: Run) -> dict[str, str]:
     batches = {"run.csv": as_csv(run)} if run.of(TrialSummary) or not loads else {}
     asked = slos_csv(run)
     return batches | loads | ({_SLOS: asked} if asked else {}) | estimates
+
+
+def import_tables(file: Path, name: str | None, results: Path) -> None:
+    """Read the file's tables, keep them as a run and write its reports; raises InputError."""
+    if name is not None:
+        require_name(name, "--name")
+    text = read_text(file, "report", _MOST_TABLE_BYTES)
+    try:
+        found = read(text, name or file.name)
+    except TableError as error:
+        place = str(file) if error.line is None else f"{file}:{error.line}"
+        raise InputError(one_line(f"{place}: {error.what}")) from None
+    run_dir = keep(found, _shown(file), results)
+    write_documents(run_dir, imported_documents(load(run_dir)))
+    echo(f"imported {found.counts} with figures from {file}")
+    echo(f"report   {run_dir / 'report.md'}")
+
+
+def _shown(file: Path) -> str:
+    """The file as somebody else could name it: below the working folder, else its name."""
+    return file.name if file.is_absolute() or ".." in file.parts else str(file)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 
 from tgi_bench.analysis.run import Run
-from tgi_bench.cli.folded_table import print_folded
+from tgi_bench.cli.tables import print_folded
 from tgi_bench.kinds.batch.columns import batches_on_screen
 from tgi_bench.kinds.batch.metrics import TrialSummary
 from tgi_bench.kinds.direct.columns import tasks_on_screen

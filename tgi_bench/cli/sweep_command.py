@@ -8,9 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tgi_bench.cli.echo import echo
-from tgi_bench.cli.exit_codes import FAILED, INTERRUPTED, INVALID, MISSED
-from tgi_bench.cli.experiment_file import ExperimentRequest, idle_skip_notes
+from tgi_bench.cli.files import ExperimentRequest, idle_skip_notes
+from tgi_bench.cli.output import FAILED, INTERRUPTED, INVALID, MISSED, echo
 from tgi_bench.drive.workers import Ahead, started_ahead
 from tgi_bench.errors import NotRecordedError, ResultsError, TgiBenchError
 from tgi_bench.kinds.batch.metrics import TrialSummary
@@ -106,7 +105,7 @@ class _Made:
 
 def _made(sought: SweepAsked, options: SweepOptions, questions: Questions) -> _Made:
     """A new run, or the one to go on with. Raises ResultsError where there is none."""
-    from tgi_bench.cli.console import standard_output
+    from tgi_bench.cli.tables import standard_output
     from tgi_bench.launch.left_behind import end_left
     from tgi_bench.record.runs import new_run_dir
     from tgi_bench.record.store import RunHeader, RunStore
@@ -157,7 +156,7 @@ def _simulated_with(plan: Plan) -> tuple[tuple[str, str], ...]:
     if all(d.host is None for d in plan.deployments):
         return ()
     from tgi_bench.analysis.planned import calibration_of
-    from tgi_bench.cli.calibration_choice import chooser
+    from tgi_bench.cli.files import chooser
     from tgi_bench.estimate.calibration import dump
     from tgi_bench.kinds.batch.compared import SIMULATED_WITH
 
@@ -173,7 +172,7 @@ def _simulated_with(plan: Plan) -> tuple[tuple[str, str], ...]:
 def _require_computable(plan: Plan) -> None:
     """Raise InputError where the embedded server could not compute a deployment."""
     from tgi_bench.analysis.planned import calibration_of, planned_setup
-    from tgi_bench.cli.calibration_choice import chooser
+    from tgi_bench.cli.files import chooser
     from tgi_bench.torch_engine.spec import require_extra
 
     for deployment in plan.deployments:
@@ -253,7 +252,7 @@ def _run(made: _Made, plan: Plan, options: SweepOptions, ahead: Ahead) -> int:
 def _run_trials(made: _Made, plan: Plan, store: RunStore, pull: bool, ahead: Ahead) -> bool:
     """Give every trial an end; False if interrupted."""
     from tgi_bench.analysis.planned import plan_estimate
-    from tgi_bench.cli.calibration_choice import chooser
+    from tgi_bench.cli.files import chooser
     from tgi_bench.cli.screen import Screen
     from tgi_bench.sweep import Sweep
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from tgi_bench.cli.engine_options import EngineOptions
 from tgi_bench.engines.argument_values import LauncherSettings, parse_command_line
 from tgi_bench.engines.arguments import SettingValue, arguments_of
 from tgi_bench.engines.printed import debug_form
 from tgi_bench.engines.versions import NEWEST, is_known, parse_version, unknown_behaviour
 from tgi_bench.errors import InputError
-from tgi_bench.estimate.calibration import tgi_stack
+from tgi_bench.estimate.calibration import Choose, tgi_stack
 from tgi_bench.estimate.setup import UNCALIBRATED, Constants
 from tgi_bench.estimate.tables import accelerator, model_names, model_shape
 from tgi_bench.server.config import EngineConfig, RouterLimits, ServerConfig
@@ -39,11 +39,38 @@ _MASTER_PORT = 29500
 """The launcher's, where the version has no such argument."""
 
 
-def run(options: EngineOptions, arguments: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Serve until told to stop; returns the launcher's exit code."""
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """What was typed. tgi_version: None is the newest known.
+
+    device to layer_split: read by the engine `transformers`; accelerator, calibration (a file, or a
+    published one's stack; None: uncalibrated) and visible_devices by `simulated`.
+    """
+
+    tgi_version: str | None
+    engine: str
+    accelerator: str
+    device: str = "auto"
+    random_weights: bool = False
+    weights_seed: int = 0
+    layer_split: bool = False
+    calibration: str | None = None
+    visible_devices: int = 1
+
+
+def run(
+    options: EngineOptions,
+    arguments: Sequence[str],
+    environ: Mapping[str, str],
+    chooser: Callable[[str | None], Choose],
+) -> int:
+    """Serve until told to stop; returns the launcher's exit code.
+
+    chooser: what a word for a calibration means.
+    """
     from tgi_bench.server.launcher import run as run_server
 
-    config = configuration(options, arguments, environ)
+    config = configuration(options, arguments, environ, chooser)
     _require_free(config.hostname, config.port)
     return run_server(config)
 
@@ -71,7 +98,10 @@ def _family(hostname: str) -> socket.AddressFamily:
 
 
 def configuration(
-    options: EngineOptions, arguments: Sequence[str], environ: Mapping[str, str]
+    options: EngineOptions,
+    arguments: Sequence[str],
+    environ: Mapping[str, str],
+    chooser: Callable[[str | None], Choose],
 ) -> ServerConfig:
     """What the embedded server is told; raises InputError with one sentence."""
     if options.engine not in _ENGINES:
@@ -97,7 +127,7 @@ def configuration(
         shard_uds_path=reader.text("shard_uds_path"),
         json_output=reader.flag("json_output"),
         api_key=reader.optional_text("api_key"),
-        engine=_engine(options, reader),
+        engine=_engine(options, reader, chooser),
         limits=_limits(reader, _positions(options, reader.text("model_id"))),
         printed_arguments=debug_form(version, settings),
     )
@@ -132,7 +162,9 @@ def _positions(options: EngineOptions, model: str) -> int:
     return named_positions(model) or config_positions(file) or _UNNAMED_POSITIONS
 
 
-def _engine(options: EngineOptions, reader: _Reader) -> EngineConfig:
+def _engine(
+    options: EngineOptions, reader: _Reader, chooser: Callable[[str | None], Choose]
+) -> EngineConfig:
     return EngineConfig(
         engine=options.engine,
         accelerator=options.accelerator,
@@ -141,19 +173,17 @@ def _engine(options: EngineOptions, reader: _Reader) -> EngineConfig:
         quantize=reader.optional_text("quantize"),
         dtype=reader.optional_text("dtype"),
         memory_fraction=reader.number("cuda_memory_fraction", 1.0),
-        constants=_constants(options),
+        constants=_constants(options, chooser),
         visible_devices=options.visible_devices,
         torch_model=_torch_model(options, reader) if options.engine == TRANSFORMERS else None,
         master_port=reader.optional_integer("master_port") or _MASTER_PORT,
     )
 
 
-def _constants(options: EngineOptions) -> Constants:
+def _constants(options: EngineOptions, chooser: Callable[[str | None], Choose]) -> Constants:
     """Those of the calibration; raises InputError for an unknown one."""
     if options.calibration is None:
         return UNCALIBRATED
-    from tgi_bench.cli.calibration_choice import chooser
-
     stack = tgi_stack(options.tgi_version or NEWEST)
     calibration = chooser(options.calibration)(options.accelerator, stack)
     return UNCALIBRATED if calibration is None else calibration.constants

@@ -39,6 +39,7 @@ _STEP_S = 0.001
 _READ_BYTES = 1 << 16
 _END_S = 10.0
 _EVENT_STREAM = "content-type: text/event-stream"
+_CHUNKED = "transfer-encoding: chunked"
 _SAID = {
     "/health": b"",
     "/info": b'{"model_id": "faulty", "version": "3.3.7", "max_input_tokens": 4096}',
@@ -92,7 +93,7 @@ class Exchange:
         self.sock.sendall(chunk_of(data))
 
     def stream_head(self) -> None:
-        self.head("200 OK", _EVENT_STREAM, "transfer-encoding: chunked")
+        self.head("200 OK", _EVENT_STREAM, _CHUNKED)
 
     def events(self) -> list[bytes]:
         """All of a good answer."""
@@ -156,16 +157,21 @@ def chunk_of(data: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
-def _well(x: Exchange) -> None:
-    if x.asked.path.endswith("/generate"):
-        _whole_answer(x)
+def whole(x: Exchange) -> bytes:
+    """A good answer's bytes, chunked."""
+    head = f"HTTP/1.1 200 OK\r\n{_EVENT_STREAM}\r\n{_CHUNKED}\r\n\r\n"
+    return head.encode() + b"".join(map(chunk_of, [*x.events(), b""]))
+
+
+# What a server does with a request, step by step.
+Step = Callable[[Exchange], None]
+
+
+def well(x: Exchange) -> None:
+    if not x.asked.path.endswith("/generate"):
+        x.begin(len(x.events()))
+        x.chunk(b"")
         return
-    x.begin(len(x.events()))
-    x.chunk(b"")
-
-
-def _whole_answer(x: Exchange) -> None:
-    """Of /generate, which does not stream."""
     tokens = [{"id": i, "text": f" t{i}", "logprob": -0.5} for i in range(x.tokens)]
     details = {"finish_reason": "length", "generated_tokens": x.tokens, "tokens": tokens}
     text = "".join(f" t{i}" for i in range(x.tokens))
@@ -174,355 +180,208 @@ def _whole_answer(x: Exchange) -> None:
     x.sock.sendall(body)
 
 
-def _slow(x: Exchange) -> None:
-    """A good answer that takes its time."""
-    x.stream_head()
-    for event in x.events():
-        time.sleep(0.02)
-        x.chunk(event)
-    x.chunk(b"")
-
-
-def _well_and_closes(x: Exchange) -> None:
-    """A good answer; then the connection is closed, which was not said."""
-    _well(x)
+def ends(x: Exchange) -> None:
+    """The connection does, which was not said."""
     raise ConnectionEnds
 
 
-def _closes_when_reused(x: Exchange) -> None:
-    """A good answer on a fresh connection, which is kept alive to no purpose."""
-    if x.served:
-        raise ConnectionEnds
-    _well(x)
+def resets(x: Exchange) -> None:
+    x.reset()
 
 
-def _resets_when_reused(x: Exchange) -> None:
-    if x.served:
-        x.reset()
-    _well(x)
+def waits(x: Exchange) -> None:
+    x.wait()
 
 
-def _goes_away(x: Exchange) -> None:
+def goes_away(x: Exchange) -> None:
     """Nobody listens any more, and this connection ends."""
     x.listener.shutdown(socket.SHUT_RDWR)
     raise ConnectionEnds
 
 
-def _closes_in_head_when_reused(x: Exchange) -> None:
-    if x.served:
-        x.sock.sendall(b"HTTP/1.1 2")
-        raise ConnectionEnds
-    _well(x)
+def when_reused(*steps: Step) -> Step:
+    """On a connection that was kept alive, to no purpose; on a fresh one a good answer."""
+    return lambda x: run(steps, x) if x.served else well(x)
 
 
-def _closes_after_interim_when_reused(x: Exchange) -> None:
-    if x.served:
-        x.head("103 Early Hints", "link: </a>")
-        raise ConnectionEnds
-    _well(x)
+def run(steps: Sequence[Step], x: Exchange) -> None:
+    for step in steps:
+        step(x)
 
 
-def _comments(x: Exchange) -> None:
-    x.stream_head()
-    for event in x.events():
-        x.chunk(b": keep-alive\n\n")
-        x.chunk(b":\n\n" + event)
-    x.chunk(b"")
+def says(data: bytes) -> Step:
+    return lambda x: x.sock.sendall(data)
 
 
-def _whole(x: Exchange) -> bytes:
-    """A good answer's bytes, chunked."""
-    head = f"HTTP/1.1 200 OK\r\n{_EVENT_STREAM}\r\ntransfer-encoding: chunked\r\n\r\n"
-    return head.encode() + b"".join(map(chunk_of, [*x.events(), b""]))
+def head(status: str = "200 OK", *lines: str) -> Step:
+    return lambda x: x.head(status, *lines)
 
 
-def _one_byte_at_a_time(x: Exchange) -> None:
-    for byte in _whole(x):
+def begins(count: int | None = None) -> Step:
+    """A good head and so many events; None: all."""
+    return lambda x: x.begin(x.tokens if count is None else count)
+
+
+def chunks(made: Callable[[list[bytes]], Sequence[bytes]], pause_s: float = 0.0) -> Step:
+    """A good head, and chunks that are made of a good answer's events; then the end."""
+
+    def step(x: Exchange) -> None:
+        x.stream_head()
+        for data in made(x.events()):
+            time.sleep(pause_s)
+            x.chunk(data)
+        x.chunk(b"")
+
+    return step
+
+
+def body(
+    made: Callable[[bytes], bytes], *lines: str, kind: str = _EVENT_STREAM, status: str = "200 OK"
+) -> Step:
+    """Made of a good answer's events, and of the length that is said."""
+
+    def step(x: Exchange) -> None:
+        data = made(b"".join(x.events()))
+        x.head(status, kind, *lines, f"content-length: {len(data)}")
+        x.sock.sendall(data)
+
+    return step
+
+
+def refusal(status: str, *lines: str) -> Step:
+    error = b'{"error":"no","error_type":"no"}'
+    return body(lambda _: error, *lines, kind="content-type: application/json", status=status)
+
+
+def tells_the_key(x: Exchange) -> None:
+    said = json.dumps({"error": f"no access with {x.asked.authorization}"}).encode()
+    body(lambda _: said, status="500 Internal Server Error")(x)
+
+
+def one_byte_at_a_time(x: Exchange) -> None:
+    for byte in whole(x):
         x.sock.sendall(bytes((byte,)))
 
 
-def _split_anywhere(x: Exchange) -> None:
+def one_event_at_a_time(x: Exchange) -> None:
+    for event in x.events():
+        x.sock.sendall(event)
+        time.sleep(_STEP_S)
+
+
+def split_anywhere(x: Exchange) -> None:
     rng = random.Random(x.number)
-    data = _whole(x)
+    data = whole(x)
     cuts = sorted(rng.sample(range(1, len(data)), 20))
     for begin, end in itertools.pairwise([0, *cuts, len(data)]):
         x.sock.sendall(data[begin:end])
         time.sleep(_STEP_S)
 
 
-def _several_events_a_read(x: Exchange) -> None:
-    x.sock.sendall(_whole(x))
-
-
-def _several_events_a_chunk(x: Exchange) -> None:
-    x.stream_head()
-    x.chunk(b"".join(x.events()))
-    x.chunk(b"")
-
-
-def _identity_body(x: Exchange) -> None:
-    body = b"".join(x.events())
-    x.head("200 OK", _EVENT_STREAM, f"content-length: {len(body)}")
-    x.sock.sendall(body)
-
-
-def _until_close(x: Exchange) -> None:
-    x.head("200 OK", _EVENT_STREAM, "connection: close")
-    for event in x.events():
-        x.sock.sendall(event)
-        time.sleep(_STEP_S)
-    raise ConnectionEnds
-
-
-def _interim(x: Exchange) -> None:
-    x.head("103 Early Hints", "link: </a>")
-    _well(x)
-
-
-def _more_after_the_end(x: Exchange) -> None:
-    x.begin(x.tokens)
-    x.sock.sendall(b"0\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
-    x.wait()
-
-
-def _big_event(x: Exchange) -> None:
-    events = x.events()
-    events[0] = events[0].replace(b" t0", b" " + b"t" * BIG_EVENT_BYTES)
-    x.stream_head()
-    for event in events:
-        x.chunk(event)
-    x.chunk(b"")
-
-
-def _reset_before_answer(x: Exchange) -> None:
-    x.reset()
-
-
-def _reset_in_event(x: Exchange) -> None:
-    x.begin(1)
+def part_of_the_second(x: Exchange) -> None:
     x.sock.sendall(chunk_of(x.events()[1])[:30])
-    x.reset()
 
 
-def _closes_before_answer(x: Exchange) -> None:
-    raise ConnectionEnds
-
-
-def _closes_in_event(x: Exchange) -> None:
-    x.begin(1)
-    x.sock.sendall(chunk_of(x.events()[1])[:30])
-    raise ConnectionEnds
-
-
-def _early_end(x: Exchange) -> None:
-    x.begin(2)
-    x.chunk(b"")
-
-
-def _never_answers(x: Exchange) -> None:
-    x.wait()
-
-
-def _stops_sending(x: Exchange) -> None:
-    x.begin(2)
-    x.wait()
-
-
-def _endless(x: Exchange, begin: bytes, again: bytes) -> None:
-    x.sock.sendall(begin)
-    while not x.stopping.is_set():
-        x.sock.sendall(again)
-    raise ConnectionEnds
-
-
-def _endless_headers(x: Exchange) -> None:
-    _endless(x, b"HTTP/1.1 200 OK\r\n", b"x-more: and more\r\n" * 100)
-
-
-def _endless_chunk_line(x: Exchange) -> None:
-    x.stream_head()
-    _endless(x, b"5;", b"a" * 1000)
-
-
-def _endless_trailers(x: Exchange) -> None:
-    x.begin(x.tokens)
-    _endless(x, b"0\r\n", b"x-more: and more\r\n" * 100)
-
-
-def _endless_body(x: Exchange) -> None:
-    x.stream_head()
-    _endless(x, b"", chunk_of(b": more\n" * 600_000))
-
-
-def _much_and_no_end(x: Exchange) -> None:
-    """4 MB, and then nothing more."""
-    x.stream_head()
-    for _ in range(40):
-        x.chunk(b": more\n" * 15_000)
-    x.wait()
-
-
-def _not_http(x: Exchange) -> None:
-    x.sock.sendall(b"SSH-2.0-OpenSSH_9.6\r\n")
-    x.wait()
-
-
-def _broken_chunk(x: Exchange) -> None:
-    x.begin(1)
+def broken_second(x: Exchange) -> None:
     x.sock.sendall(chunk_of(x.events()[1])[:-2] + b"XX")
-    x.wait()
 
 
-def _instead_of_second(x: Exchange, event: bytes) -> None:
-    x.stream_head()
-    events = x.events()
-    events[1] = event
-    for each in events:
-        x.chunk(each)
-    x.chunk(b"")
-
-
-def _invalid_utf8(x: Exchange) -> None:
-    _instead_of_second(x, x.events()[1].replace(b" t1", b"\xff\xfe"))
-
-
-def _invalid_json(x: Exchange) -> None:
-    _instead_of_second(x, b'data:{"index":1,"token"\n\n')
-
-
-def _told_inside(x: Exchange, error: str, kind: str) -> None:
-    x.begin(1)
-    x.chunk(b"data:" + json.dumps({"error": error, "error_type": kind}).encode() + b"\n\n")
-    x.chunk(b"")
-
-
-def _error_inside(x: Exchange) -> None:
-    _told_inside(x, "Request failed during generation: CUDA error", "generation")
-
-
-def _overloaded_inside(x: Exchange) -> None:
-    _told_inside(x, "Model is overloaded", "overloaded")
-
-
-def _refusal(x: Exchange, status: str, *lines: str) -> None:
-    body = b'{"error":"no","error_type":"no"}'
-    length = f"content-length: {len(body)}"
-    x.head(status, "content-type: application/json", length, *lines)
-    x.sock.sendall(body)
-
-
-def _too_many_requests(x: Exchange) -> None:
-    _refusal(x, "429 Too Many Requests", "retry-after: 7")
-
-
-def _unavailable(x: Exchange) -> None:
-    _refusal(x, "503 Service Unavailable", "retry-after: Tue, 03 Mar 2026 10:11:12 GMT")
-
-
-def _refuses(x: Exchange) -> None:
-    _refusal(x, "429 Too Many Requests")
-
-
-def _refuses_and_closes(x: Exchange) -> None:
-    _refusal(x, "503 Service Unavailable", "connection: close")
-    raise ConnectionEnds
-
-
-def _internal_error(x: Exchange) -> None:
-    _refusal(x, "500 Internal Server Error")
-
-
-def _tells_the_key(x: Exchange) -> None:
-    body = json.dumps({"error": f"no access with {x.asked.authorization}"}).encode()
-    x.head("500 Internal Server Error", f"content-length: {len(body)}")
-    x.sock.sendall(body)
-
-
-def _redirect(x: Exchange) -> None:
-    x.head("307 Temporary Redirect", "location: http://127.0.0.1:1/", "content-length: 0")
-
-
-def _compressed(x: Exchange) -> None:
-    body = gzip.compress(b"".join(x.events()))
-    x.head("200 OK", _EVENT_STREAM, "Content-Encoding: gzip", f"content-length: {len(body)}")
-    x.sock.sendall(body)
-
-
-def _compressed_stream(x: Exchange) -> None:
-    x.head("200 OK", _EVENT_STREAM, "content-encoding: GZIP", "transfer-encoding: chunked")
-    x.chunk(gzip.compress(b"".join(x.events())))
-    x.chunk(b"")
-
-
-def _compressed_error(x: Exchange) -> None:
-    """The status says what there is to say."""
-    body = gzip.compress(b"<html></html>")
-    length = f"content-length: {len(body)}"
-    x.head("502 Bad Gateway", "content-type: text/html", "content-encoding: gzip", length)
-    x.sock.sendall(body)
-
-
-def _wrong_type(x: Exchange) -> None:
-    x.head("200 OK", "content-type: text/html", "content-length: 13")
-    x.sock.sendall(b"<html></html>")
-
-
-def _told(x: Exchange, pieces: tuple[bytes, ...], then_ends: bool) -> None:
-    for piece in pieces:
-        x.sock.sendall(piece)
-        time.sleep(_STEP_S)
-    if then_ends:
+def without_end(again: bytes) -> Step:
+    def step(x: Exchange) -> None:
+        while not x.stopping.is_set():
+            x.sock.sendall(again)
         raise ConnectionEnds
 
+    return step
 
-BEHAVIOURS: dict[str, Callable[[Exchange], None]] = {
-    "well": _well,
-    "keep_alive_comments": _comments,
-    "one_byte_at_a_time": _one_byte_at_a_time,
-    "split_anywhere": _split_anywhere,
-    "several_events_a_read": _several_events_a_read,
-    "several_events_a_chunk": _several_events_a_chunk,
-    "identity_body": _identity_body,
-    "until_close": _until_close,
-    "interim": _interim,
-    "slow": _slow,
-    "well_and_closes": _well_and_closes,
-    "closes_when_reused": _closes_when_reused,
-    "resets_when_reused": _resets_when_reused,
-    "goes_away": _goes_away,
-    "closes_in_head_when_reused": _closes_in_head_when_reused,
-    "closes_after_interim_when_reused": _closes_after_interim_when_reused,
-    "more_after_the_end": _more_after_the_end,
-    "big_event": _big_event,
-    "reset_before_answer": _reset_before_answer,
-    "reset_in_event": _reset_in_event,
-    "closes_before_answer": _closes_before_answer,
-    "closes_in_event": _closes_in_event,
-    "early_end": _early_end,
-    "never_answers": _never_answers,
-    "stops_sending": _stops_sending,
-    "endless_headers": _endless_headers,
-    "endless_chunk_line": _endless_chunk_line,
-    "endless_trailers": _endless_trailers,
-    "endless_body": _endless_body,
-    "much_and_no_end": _much_and_no_end,
-    "not_http": _not_http,
-    "broken_chunk": _broken_chunk,
-    "invalid_utf8": _invalid_utf8,
-    "invalid_json": _invalid_json,
-    "error_inside": _error_inside,
-    "overloaded_inside": _overloaded_inside,
-    "too_many_requests": _too_many_requests,
-    "unavailable": _unavailable,
-    "refuses": _refuses,
-    "refuses_and_closes": _refuses_and_closes,
-    "internal_error": _internal_error,
-    "tells_the_key": _tells_the_key,
-    "redirect": _redirect,
-    "wrong_type": _wrong_type,
-    "compressed": _compressed,
-    "compressed_stream": _compressed_stream,
-    "compressed_error": _compressed_error,
+
+def second_is(event: Callable[[bytes], bytes]) -> Step:
+    """A good answer but for that event."""
+    return chunks(lambda events: [events[0], event(events[1]), *events[2:]])
+
+
+def told_inside(error: str, kind: str) -> tuple[Step, ...]:
+    said = b"data:" + json.dumps({"error": error, "error_type": kind}).encode() + b"\n\n"
+    return (begins(1), says(chunk_of(said)), says(chunk_of(b"")))
+
+
+_STREAM = head("200 OK", _EVENT_STREAM, _CHUNKED)
+_MORE = b"x-more: and more\r\n" * 100
+_COMMENTS = chunk_of(b": more\n" * 15_000)
+BEHAVIOURS: dict[str, tuple[Step, ...]] = {
+    "well": (well,),
+    "keep_alive_comments": (
+        chunks(lambda events: [p for e in events for p in (b": keep-alive\n\n", b":\n\n" + e)]),
+    ),
+    "one_byte_at_a_time": (one_byte_at_a_time,),
+    "split_anywhere": (split_anywhere,),
+    "several_events_a_read": (lambda x: x.sock.sendall(whole(x)),),
+    "several_events_a_chunk": (chunks(lambda events: [b"".join(events)]),),
+    "identity_body": (body(bytes),),
+    "until_close": (
+        head("200 OK", _EVENT_STREAM, "connection: close"),
+        one_event_at_a_time,
+        ends,
+    ),
+    "interim": (head("103 Early Hints", "link: </a>"), well),
+    "slow": (chunks(list, pause_s=0.02),),
+    "well_and_closes": (well, ends),
+    "closes_when_reused": (when_reused(ends),),
+    "resets_when_reused": (when_reused(resets),),
+    "goes_away": (goes_away,),
+    "closes_in_head_when_reused": (when_reused(says(b"HTTP/1.1 2"), ends),),
+    "closes_after_interim_when_reused": (when_reused(head("103 Early Hints", "link: </a>"), ends),),
+    "more_after_the_end": (
+        begins(),
+        says(b"0\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"),
+        waits,
+    ),
+    "big_event": (chunks(lambda e: [e[0].replace(b" t0", b" " + b"t" * BIG_EVENT_BYTES), *e[1:]]),),
+    "reset_before_answer": (resets,),
+    "reset_in_event": (begins(1), part_of_the_second, resets),
+    "closes_before_answer": (ends,),
+    "closes_in_event": (begins(1), part_of_the_second, ends),
+    "early_end": (begins(2), says(chunk_of(b""))),
+    "never_answers": (waits,),
+    "stops_sending": (begins(2), waits),
+    "endless_headers": (says(b"HTTP/1.1 200 OK\r\n"), without_end(_MORE)),
+    "endless_chunk_line": (_STREAM, says(b"5;"), without_end(b"a" * 1000)),
+    "endless_trailers": (begins(), says(b"0\r\n"), without_end(_MORE)),
+    "endless_body": (_STREAM, without_end(chunk_of(b": more\n" * 600_000))),
+    "much_and_no_end": (_STREAM, *[says(_COMMENTS)] * 40, waits),
+    "not_http": (says(b"SSH-2.0-OpenSSH_9.6\r\n"), waits),
+    "broken_chunk": (begins(1), broken_second, waits),
+    "invalid_utf8": (second_is(lambda event: event.replace(b" t1", b"\xff\xfe")),),
+    "invalid_json": (second_is(lambda _: b'data:{"index":1,"token"\n\n'),),
+    "error_inside": told_inside("Request failed during generation: CUDA error", "generation"),
+    "overloaded_inside": told_inside("Model is overloaded", "overloaded"),
+    "too_many_requests": (refusal("429 Too Many Requests", "retry-after: 7"),),
+    "unavailable": (
+        refusal("503 Service Unavailable", "retry-after: Tue, 03 Mar 2026 10:11:12 GMT"),
+    ),
+    "refuses": (refusal("429 Too Many Requests"),),
+    "refuses_and_closes": (refusal("503 Service Unavailable", "connection: close"), ends),
+    "internal_error": (refusal("500 Internal Server Error"),),
+    "tells_the_key": (tells_the_key,),
+    "redirect": (
+        head("307 Temporary Redirect", "location: http://127.0.0.1:1/", "content-length: 0"),
+    ),
+    "wrong_type": (body(lambda _: b"<html></html>", kind="content-type: text/html"),),
+    "compressed": (body(gzip.compress, "Content-Encoding: gzip"),),
+    "compressed_stream": (
+        head("200 OK", _EVENT_STREAM, "content-encoding: GZIP", _CHUNKED),
+        lambda x: x.chunk(gzip.compress(b"".join(x.events()))),
+        says(chunk_of(b"")),
+    ),
+    # The status says what there is to say.
+    "compressed_error": (
+        body(
+            lambda _: gzip.compress(b"<html></html>"),
+            "content-encoding: gzip",
+            kind="content-type: text/html",
+            status="502 Bad Gateway",
+        ),
+    ),
 }
 """What a request can meet, by name; those that answer well in an odd shape first."""
 
@@ -551,7 +410,7 @@ class FaultyServer:
             self._context.load_cert_chain(CERTIFICATE)
         self._order: Iterator[str] = itertools.repeat("well")
         self._met: dict[str, str] = {}
-        self._answered: tuple[tuple[bytes, ...], bool] | None = None
+        self._answered: tuple[Step, ...] | None = None
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._threads = [threading.Thread(target=self._accept)]
@@ -563,7 +422,12 @@ class FaultyServer:
     def answers(self, pieces: Sequence[bytes], then_ends: bool) -> None:
         """What every request is answered with from now on, piece by piece; then_ends: and the
         connection is closed."""
-        self._answered = (tuple(pieces), then_ends)
+
+        def pause(_: Exchange) -> None:
+            time.sleep(_STEP_S)
+
+        steps = [step for piece in pieces for step in (says(piece), pause)]
+        self._answered = (*steps, ends) if then_ends else tuple(steps)
 
     def behaviours(self, names: Sequence[str]) -> None:
         """What requests meet from now on, in the order in which they come, again and again."""
@@ -625,10 +489,7 @@ class FaultyServer:
                 self._met[told] = self.shown[told] = name
                 self.asked.append(asked)
             exchange = Exchange(sock, asked, number, served, self._stopping, self._listener)
-            if self._answered is None:
-                BEHAVIOURS[name](exchange)
-            else:
-                _told(exchange, *self._answered)
+            run(BEHAVIOURS[name] if self._answered is None else self._answered, exchange)
 
     def _request(self, sock: socket.socket, connection: int) -> Asked | None:
         """The next one; None for a question about the server, which is answered at once."""

@@ -72,7 +72,9 @@ ARROWS: dict[str, frozenset[str]] = {
         }
     ),
     "server": frozenset({"engines", "wire", "estimate", "torch_engine", "kernel_stamps"}),
-    "sweep": frozenset({"ask", "launch", "drive", "devices", "record", "engines", "plan", "kinds"}),
+    "sweep": frozenset(
+        {"ask", "dialects", "launch", "drive", "devices", "record", "engines", "plan", "kinds"}
+    ),
     "selfcheck": frozenset(
         {"analysis", "dialects", "launch", "sections", "plan", "record", "report", "server"}
     ),

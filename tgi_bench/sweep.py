@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, TypeVar
 from tgi_bench.ask import Contact, contact
 from tgi_bench.devices.take import choice_of, own_devices
 from tgi_bench.devices.watch import TelemetryWatch
+from tgi_bench.dialects.metrics import gauge_asker
 from tgi_bench.drive.server_host import known_roots
 from tgi_bench.errors import LaunchError, StepError
 from tgi_bench.kinds.batch import run as batch
 from tgi_bench.kinds.running import Running, Watcher, ready_in
 from tgi_bench.launch.endpoint import LaunchOptions, RunningServer
 from tgi_bench.launch.launcher import launch
-from tgi_bench.launch.metrics import gauge_asker
 from tgi_bench.launch.secrets import Redactor, headers_of
 from tgi_bench.observation import Outcome, ServerFacts, TrialEnd
 from tgi_bench.plan.load_trial import LoadTrial

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from tgi_bench.ask import contact
-from tgi_bench.launch.metrics import gauge_asker
+from tgi_bench.dialects.metrics import gauge_asker
 from tgi_bench.server.behaviour import Behaviour
 from tgi_bench.server.config import RouterLimits
 from tgi_bench.server.router.metrics import Metrics

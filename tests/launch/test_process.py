@@ -16,12 +16,12 @@ import pytest
 from tests.launch import servers
 from tgi_bench.ask import contact
 from tgi_bench.dialects.identity import asked_by, info_of
+from tgi_bench.dialects.metrics import capacity_of
 from tgi_bench.engines.engine import Engine, engine_spec
 from tgi_bench.errors import LaunchError
 from tgi_bench.launch import process as process_module
 from tgi_bench.launch.endpoint import silent
 from tgi_bench.launch.log import LogFile, listening_on
-from tgi_bench.launch.metrics import capacity_of
 from tgi_bench.launch.owner import ProcessName
 from tgi_bench.launch.process import ServerProcess
 from tgi_bench.launch.readiness import ServerProbe, wait_until_ready

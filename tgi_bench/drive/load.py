@@ -51,7 +51,7 @@ def run_stage(
             gc.enable()
     if before is None or prepared.cache_counted is None:
         return stage
-    from tgi_bench.drive.cache_counters import between
+    from tgi_bench.dialects.metrics import between
 
     cache = between(before, prepared.cache_counted())
     return replace(stage, conditions=replace(stage.conditions, cache=cache))

@@ -193,7 +193,7 @@ def prepare(
     )
     if not control:
         return prepared
-    from tgi_bench.drive.cache_counters import asker
+    from tgi_bench.dialects.metrics import cache_asker
     from tgi_bench.drive.control_requests import control_pairs, control_requests
 
     conditions = replace(
@@ -201,7 +201,7 @@ def prepare(
         small_writes=control_requests(prepared),
         control=control_pairs(prepared),
     )
-    counted = None if abilities.engine == "tgi" else asker(target.url, asking)
+    counted = None if abilities.engine == "tgi" else cache_asker(target.url, asking)
     return replace(prepared, conditions=conditions, cache_counted=counted)
 
 

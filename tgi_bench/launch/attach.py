@@ -15,10 +15,10 @@ from urllib.parse import urlsplit
 
 from tgi_bench.ask import Contact, contact
 from tgi_bench.dialects.identity import LIVELINESS, asked_by, is_litellm
+from tgi_bench.dialects.metrics import CAPACITY_METRIC, capacity_of
 from tgi_bench.errors import NAME_THE_KEY, InputError, LaunchError
 from tgi_bench.launch.endpoint import Death, Endpoint, LaunchOptions, Progress, RunningServer
 from tgi_bench.launch.facts import ServerSaid, clean_identity
-from tgi_bench.launch.metrics import CAPACITY_METRIC, capacity_of
 from tgi_bench.launch.secrets import Redactor, headers_of
 from tgi_bench.observation import ServerFacts
 from tgi_bench.plan.plan import AttachOptions, Deployment

@@ -1,4 +1,5 @@
-"""What a server's /metrics count of prompts, and of what of them came from a cache."""
+"""A server's /metrics: the room of its cache, its queue and its running batch, and how many tokens
+of prompts came from a cache."""
 
 from __future__ import annotations
 
@@ -6,11 +7,58 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from tgi_bench.ask import Asker, Asking
+from tgi_bench.ask import Asker, Asking, Contact, Reply
 from tgi_bench.errors import InputError
 from tgi_bench.load_observation import CacheCounters
 
 _PATH = "/metrics"
+_CAPACITY = re.compile(r"^tgi_batch_max_total_tokens(?:\{[^}]*\})? ([0-9.eE+]+)\s*$", re.MULTILINE)
+
+_Gauges = tuple[tuple[str, float], ...]
+_GAUGES = ("tgi_batch_current_max_tokens", "tgi_batch_current_size", "tgi_queue_size")
+_GAUGE = re.compile(rf"^({'|'.join(_GAUGES)})(?:\{{[^}}]*\}})? ([0-9.eE+-]+)\s*$", re.MULTILINE)
+_GAUGES_PATH = f"{_PATH}?" + "&".join(f"name%5B%5D={name}" for name in _GAUGES)
+"""A server that knows no `name[]` answers with all of its metrics."""
+
+CAPACITY_METRIC = "metric tgi_batch_max_total_tokens"
+
+
+def capacity_of(contact: Contact) -> int | None:
+    """The gauge tgi_batch_max_total_tokens (3.0.0 and newer), in tokens; None: it does not say."""
+    match = _CAPACITY.search(_text(contact.ask(_PATH)))
+    if match is None:
+        return None
+    try:
+        return int(float(match[1])) or None
+    except (ValueError, OverflowError):
+        return None
+
+
+def gauge_asker(contact: Contact) -> Callable[[], Callable[[], _Gauges]]:
+    """Asks for /metrics each time, and gives what reads the answer.
+
+    A server writes its metrics down when it is asked: something else can be done meanwhile.
+    """
+
+    def asked() -> Callable[[], _Gauges]:
+        read = contact.begin(_GAUGES_PATH)
+        return lambda: _gauges(_text(read()))
+
+    return asked
+
+
+def _gauges(text: str) -> _Gauges:
+    """Queue and running batch; () where it does not tell."""
+    try:
+        return tuple(sorted((name, float(value)) for name, value in _GAUGE.findall(text)))
+    except ValueError:
+        return ()
+
+
+def _text(answer: Reply | None) -> str:
+    return "" if answer is None else answer.text
+
+
 _TIMEOUT_S = 5.0
 _MOST = 1e15
 """A counter above it is no number of tokens."""
@@ -67,7 +115,7 @@ def between(before: CacheCounters, after: CacheCounters | None) -> CacheCounters
     return replace(after, prompt_tokens=prompts, cached_tokens=cached)
 
 
-def asker(url: str, asking: Asking) -> Callable[[], CacheCounters | None]:
+def cache_asker(url: str, asking: Asking) -> Callable[[], CacheCounters | None]:
     """Asks /metrics each time, on a connection of its own; None where it does not tell."""
     soon = replace(asking, timeout_s=min(_TIMEOUT_S, asking.timeout_s))
 
@@ -77,6 +125,6 @@ def asker(url: str, asking: Asking) -> Callable[[], CacheCounters | None]:
                 reply = control.get(_PATH)
         except InputError:
             return None  # "not checked" by this: the load itself says what is wrong with the server
-        return counted(reply.body.decode(errors="replace")) if reply.status == 200 else None
+        return counted(reply.text)
 
     return ask

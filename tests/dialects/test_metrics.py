@@ -10,7 +10,7 @@ from tests.dialects.recorded_http import Exchange, connection
 from tests.drive.loads import counted as so_many
 from tests.drive.loads import prepared, send_prepared, trial
 from tests.drive.replayer import Asked, Pick, Replayer, server_of
-from tgi_bench.drive.cache_counters import between, counted
+from tgi_bench.dialects.metrics import between, counted
 from tgi_bench.drive.preparation import LoadTarget, prepare
 from tgi_bench.load_observation import CacheCounters
 from tgi_bench.plan.load_trial import ClosedLoop

@@ -15,19 +15,18 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, TypeVar
 
 from tgi_bench.ask import Contact, contact
-from tgi_bench.devices.take import choice_of, own_devices
+from tgi_bench.devices.take import own_devices
 from tgi_bench.devices.watch import TelemetryWatch
 from tgi_bench.dialects.metrics import gauge_asker
 from tgi_bench.drive.server_host import known_roots
 from tgi_bench.errors import LaunchError, StepError
 from tgi_bench.kinds.batch import run as batch
 from tgi_bench.kinds.running import Running, Watcher, ready_in
-from tgi_bench.launch.endpoint import LaunchOptions, RunningServer
-from tgi_bench.launch.launcher import launch
+from tgi_bench.launch.launcher import LaunchOptions, RunningServer
 from tgi_bench.launch.secrets import Redactor, headers_of
 from tgi_bench.observation import Outcome, ServerFacts, TrialEnd
 from tgi_bench.plan.load_trial import LoadTrial
-from tgi_bench.plan.plan import AttachOptions, BatchTrial, Deployment, Plan
+from tgi_bench.plan.plan import BatchTrial, Deployment, Plan
 from tgi_bench.plan.task_trial import DirectModel, TaskDevice, TaskTrial
 from tgi_bench.record.runs import require_room
 from tgi_bench.record.store import RunStore
@@ -115,7 +114,7 @@ class Sweep:
     def _serve(self, deployment: Deployment) -> None:
         """Start the server and run trials on it until all have an end or it died."""
         name = deployment.deployment_id
-        self.watcher.starting(name, "starting", f"({deployment.launcher})")
+        self.watcher.starting(name, "starting", f"({deployment.launcher.name})")
         options = LaunchOptions(
             run_dir=self.run_dir,
             run_id=self.run_dir.name,
@@ -123,8 +122,8 @@ class Sweep:
             progress=lambda text: self.watcher.waiting(name, text),
         )
         running = self._running(Redactor.of(deployment, os.environ).text)
-        sampled = self.telemetry.of(choice_of(deployment, os.environ))
-        with sampled, launch(deployment, options) as server:
+        sampled = self.telemetry.of(deployment.launcher.devices(deployment, os.environ))
+        with sampled, deployment.launcher.launch(deployment, options) as server:
             facts = self._facts(deployment, server)
             self.store.started(name, facts)
             self.watcher.ready(name, "ready", ready_in(facts))
@@ -205,5 +204,5 @@ def id_of(host: Deployment | DirectModel) -> str:
 
 
 def _contact(deployment: Deployment, server: RunningServer) -> Contact:
-    verified = AttachOptions.verified(deployment.host)
-    return contact(server.endpoint.url, headers_of(deployment, os.environ), verified)
+    headers = headers_of(deployment, os.environ)
+    return contact(server.endpoint.url, headers, deployment.launcher.verify_tls)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tests.launch.deployments import embedded
 from tgi_bench.analysis.run import DeploymentRecord
 from tgi_bench.engines.engine import Engine
 from tgi_bench.kinds.batch.metrics import TrialSummary
@@ -18,15 +19,7 @@ from tgi_bench.observation import (
     StepObservation,
     TrialEnd,
 )
-from tgi_bench.plan.plan import (
-    BatchTrial,
-    Deployment,
-    EmbeddedOptions,
-    LauncherArgument,
-    LauncherKind,
-    Plan,
-    Timeouts,
-)
+from tgi_bench.plan.plan import BatchTrial, Deployment, LauncherArgument, Plan, Timeouts
 from tgi_bench.sections.section import Sampling
 
 MS = 1_000_000
@@ -37,7 +30,7 @@ OK = TrialEnd(Outcome.OK, "")
 def deployment(num_shard: int, quantize: str | None = None) -> Deployment:
     return Deployment(
         deployment_id=f"num_shard-{num_shard}+quantize-{quantize or 'none'}",
-        launcher=LauncherKind.EMBEDDED,
+        launcher=embedded(),
         model="bigscience/bloomz-7b1-mt",
         image="ghcr.io/huggingface/text-generation-inference:2.4.0",
         tgi_version="2.4.0",
@@ -47,11 +40,10 @@ def deployment(num_shard: int, quantize: str | None = None) -> Deployment:
             LauncherArgument("num_shard", num_shard, True),
             LauncherArgument("quantize", quantize, True),
         ),
-        embedded=EmbeddedOptions("simulated", "A100-40GB-SXM"),
+        accelerator="A100-40GB-SXM",
         engine=Engine.TGI,
         env=(),
         timeouts=Timeouts(600.0, 600.0, 600.0, 60.0),
-        host=None,
     )
 
 

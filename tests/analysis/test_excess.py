@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.analysis.samples import deployment, facts, plan, summary, trial
+from tests.launch.deployments import docker
 from tests.report.example import published_run, simulated_run
 from tgi_bench.analysis.rules import Verdict, failed
 from tgi_bench.analysis.run import DeploymentRecord, Origin, Run
@@ -15,7 +16,7 @@ from tgi_bench.estimate.step_time import decode_time, prefill_time
 from tgi_bench.estimate.tables import accelerator, model_shape
 from tgi_bench.kinds.batch.excess import CLIENT_SHARE, excess_sentences, excesses, ranks_and_cores
 from tgi_bench.kinds.documents import documents
-from tgi_bench.plan.plan import Deployment, EmbeddedOptions, LauncherKind
+from tgi_bench.plan.plan import Deployment
 
 SERVER = deployment(2)
 
@@ -79,8 +80,8 @@ def test_before_0_9_0_prefill_answers_with_its_prompts() -> None:
     "server",
     [
         replace(SERVER, model="somebody/unknown"),
-        replace(SERVER, embedded=EmbeddedOptions("simulated", "no such device")),
-        replace(SERVER, launcher=LauncherKind.DOCKER),
+        replace(SERVER, accelerator="no such device"),
+        replace(SERVER, launcher=docker()),
     ],
 )
 def test_nothing_is_said_where_no_estimate_can_be_made(server: Deployment) -> None:

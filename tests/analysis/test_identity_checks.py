@@ -7,41 +7,26 @@ from dataclasses import replace
 import pytest
 
 from tests.analysis.samples import deployment, facts, plan, record, summary, trial
+from tests.launch.deployments import attach, docker, program, transformers
 from tgi_bench.analysis.rules import Check, CheckStatus
 from tgi_bench.analysis.run import DeploymentRecord, Origin
 from tgi_bench.engines.engine import Engine
 from tgi_bench.kinds.identity_rules import identity_checks
 from tgi_bench.kinds.judge import judge
+from tgi_bench.launch.launcher import Launcher
 from tgi_bench.observation import Identity, ServerFacts, ShardFacts
-from tgi_bench.plan.plan import (
-    ANY_MODEL,
-    ArgumentValue,
-    AttachOptions,
-    Deployment,
-    DockerOptions,
-    EmbeddedOptions,
-    HostOptions,
-    LauncherArgument,
-    LauncherKind,
-    ProcessOptions,
-    TransformersOptions,
-)
+from tgi_bench.plan.plan import ANY_MODEL, ArgumentValue, Deployment, LauncherArgument
 
 PASSED, FAILED, NOT_CHECKED = CheckStatus.PASSED, CheckStatus.FAILED, CheckStatus.NOT_CHECKED
 COMMIT = "e985a63cdc139290c5f700ff1929f0b5942cced2"
-ATTACH = AttachOptions("http://127.0.0.1:3000")
+ATTACH, PROCESS = attach("http://127.0.0.1:3000"), program()
 
 
 def asked(
-    model: str = "bigscience/bloomz", host: HostOptions = None, **arguments: ArgumentValue
+    model: str = "bigscience/bloomz", launcher: Launcher = PROCESS, **arguments: ArgumentValue
 ) -> Deployment:
-    launcher = {
-        AttachOptions: LauncherKind.ATTACH,
-        DockerOptions: LauncherKind.DOCKER,
-        TransformersOptions: LauncherKind.EMBEDDED,
-    }.get(type(host), LauncherKind.PROCESS)
     given = tuple(LauncherArgument(name, value, False) for name, value in arguments.items())
-    return replace(deployment(1), model=model, launcher=launcher, host=host, arguments=given)
+    return replace(deployment(1), model=model, launcher=launcher, arguments=given)
 
 
 def said(shards: ShardFacts | None = None, **identity: object) -> ServerFacts:
@@ -102,21 +87,21 @@ def test_the_model(
 
 
 @pytest.mark.parametrize(
-    ("host", "engine", "assumed", "says", "status"),
+    ("launcher", "engine", "assumed", "says", "status"),
     [
-        (None, Engine.VLLM, False, "vllm", PASSED),
-        (None, Engine.TGI, False, "vllm", FAILED),
+        (PROCESS, Engine.VLLM, False, "vllm", PASSED),
+        (PROCESS, Engine.TGI, False, "vllm", FAILED),
         (ATTACH, Engine.TGI, True, "vllm", NOT_CHECKED),  # of nobody's asking
         (ATTACH, Engine.TGI, False, "vllm", FAILED),  # a version of TGI was named
         (ATTACH, Engine.VLLM, True, "sglang", FAILED),
         (ATTACH, Engine.VLLM, True, "litellm", NOT_CHECKED),
-        (None, Engine.TGI, False, None, NOT_CHECKED),
+        (PROCESS, Engine.TGI, False, None, NOT_CHECKED),
     ],
 )
 def test_the_engine(
-    host: HostOptions, engine: Engine, assumed: bool, says: str | None, status: CheckStatus
+    launcher: Launcher, engine: Engine, assumed: bool, says: str | None, status: CheckStatus
 ) -> None:
-    of = replace(asked(host=host), engine=engine, version_assumed=assumed)
+    of = replace(asked(launcher=launcher), engine=engine, version_assumed=assumed)
     assert check("engine", of, said(engine=says)).status is status
 
 
@@ -147,10 +132,10 @@ def test_shards_of_other_backends_have_a_protocol_of_their_own() -> None:
 
 def test_an_accelerator_that_was_named_is_asked_for() -> None:
     told = said(device_type="cpu")
-    default = replace(asked(), host=ProcessOptions())
+    default = asked()
     assert check("device", default, told).status is NOT_CHECKED
-    for host in (ProcessOptions(), ATTACH):
-        named = replace(default, host=host, embedded=EmbeddedOptions("simulated", "H100-SXM"))
+    for launcher in (PROCESS, ATTACH):
+        named = replace(default, launcher=launcher, accelerator="H100-SXM")
         found = check("device", named, told)
         assert found.status is FAILED
         assert "cpu, asked for was a GPU (H100-SXM)" in found.finding
@@ -185,23 +170,23 @@ def test_the_protocol(
 
 
 @pytest.mark.parametrize(
-    ("host", "told", "status"),
+    ("launcher", "told", "status"),
     [
-        (DockerOptions(), said(device_type="cuda"), PASSED),
-        (DockerOptions(), said(device_type="cpu"), FAILED),
-        (DockerOptions(gpus="2"), said(ranks(device="cpu", count=2)), FAILED),
-        (DockerOptions(gpus="all"), said(ranks(device="xpu")), PASSED),
-        (DockerOptions(gpus="0"), said(device_type="cpu"), NOT_CHECKED),
-        (DockerOptions(), said(), NOT_CHECKED),
-        (DockerOptions(), replace(said(ranks(device="simulated")), simulated=True), NOT_CHECKED),
+        (docker(), said(device_type="cuda"), PASSED),
+        (docker(), said(device_type="cpu"), FAILED),
+        (docker(gpus="2"), said(ranks(device="cpu", count=2)), FAILED),
+        (docker(gpus="all"), said(ranks(device="xpu")), PASSED),
+        (docker(gpus="0"), said(device_type="cpu"), NOT_CHECKED),
+        (docker(), said(), NOT_CHECKED),
+        (docker(), replace(said(ranks(device="simulated")), simulated=True), NOT_CHECKED),
         (ATTACH, said(device_type="cpu"), NOT_CHECKED),
-        (TransformersOptions(device="cuda"), said(device_type="cpu"), FAILED),
-        (TransformersOptions(device="cpu"), said(device_type="cpu"), PASSED),
-        (TransformersOptions(device="auto"), said(device_type="cpu"), NOT_CHECKED),
+        (transformers(device="cuda"), said(device_type="cpu"), FAILED),
+        (transformers(device="cpu"), said(device_type="cpu"), PASSED),
+        (transformers(device="auto"), said(device_type="cpu"), NOT_CHECKED),
     ],
 )
-def test_the_device(host: HostOptions, told: ServerFacts, status: CheckStatus) -> None:
-    assert check("device", asked(host=host), told).status is status
+def test_the_device(launcher: Launcher, told: ServerFacts, status: CheckStatus) -> None:
+    assert check("device", asked(launcher=launcher), told).status is status
 
 
 @pytest.mark.parametrize(

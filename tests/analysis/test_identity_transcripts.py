@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.analysis.samples import deployment, facts
+from tests.launch.deployments import attach
 from tests.launch.recorded_server import recorded
 from tgi_bench.analysis.rules import Check, CheckStatus
 from tgi_bench.analysis.run import DeploymentRecord
@@ -15,7 +16,7 @@ from tgi_bench.engines.engine import Engine
 from tgi_bench.kinds.argument_rules import check_version
 from tgi_bench.kinds.identity_rules import identity_checks
 from tgi_bench.launch.facts import ServerSaid
-from tgi_bench.plan.plan import ANY_MODEL, AttachOptions, LauncherKind
+from tgi_bench.plan.plan import ANY_MODEL
 
 PASSED, FAILED, NOT_CHECKED = CheckStatus.PASSED, CheckStatus.FAILED, CheckStatus.NOT_CHECKED
 VLLM, LLAMACPP = "vllm-0.32.0", "llamacpp-xllamacpp-2026.10.11549"
@@ -29,8 +30,7 @@ def answered(
     asked = replace(
         deployment(1),
         model=model,
-        launcher=LauncherKind.ATTACH,
-        host=AttachOptions("http://127.0.0.1:3000"),
+        launcher=attach("http://127.0.0.1:3000"),
         engine=engine,
         tgi_version=version,
         arguments=(),

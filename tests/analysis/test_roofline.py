@@ -9,6 +9,7 @@ import pytest
 
 from tests.analysis.load_samples import CLOSED, MS, STAGE, S, lane
 from tests.analysis.samples import deployment, facts, summary, trial
+from tests.launch.deployments import attach, program
 from tgi_bench.analysis.planned import planned_setup
 from tgi_bench.analysis.rules import Check, CheckStatus
 from tgi_bench.analysis.run import DeploymentRecord, Origin
@@ -18,13 +19,7 @@ from tgi_bench.kinds.load.summary import summarise_stage
 from tgi_bench.kinds.roofline_rule import check_roofline
 from tgi_bench.observation import Identity, Outcome, ServerFacts, TrialEnd
 from tgi_bench.plan.load_trial import Fixed, Uniform
-from tgi_bench.plan.plan import (
-    AttachOptions,
-    Deployment,
-    EmbeddedOptions,
-    LauncherArgument,
-    LauncherKind,
-)
+from tgi_bench.plan.plan import Deployment, LauncherArgument
 
 PASSED, FAILED, NOT_CHECKED = CheckStatus.PASSED, CheckStatus.FAILED, CheckStatus.NOT_CHECKED
 SERVER = deployment(1)
@@ -68,8 +63,8 @@ def process(accelerator: str, **arguments: str) -> Deployment:
     given = tuple(LauncherArgument(name, value, False) for name, value in arguments.items())
     return replace(
         SERVER,
-        launcher=LauncherKind.PROCESS,
-        embedded=EmbeddedOptions("simulated", accelerator),
+        launcher=program(),
+        accelerator=accelerator,
         arguments=(*given, *SERVER.arguments),
     )
 
@@ -97,7 +92,7 @@ ON_A_GPU = replace(MEASURED, details=(("GPUs", "NVIDIA H100 80GB HBM3, 535.104.0
         (process("H100-SXM", speculate="2"), MEASURED, NOT_CHECKED, "speculates"),
         (replace(process("H100-SXM"), model="/data/mine"), MEASURED, NOT_CHECKED, "/data/mine"),
         (
-            replace(process("H100-SXM"), launcher=LauncherKind.ATTACH, host=AttachOptions("x")),
+            replace(process("H100-SXM"), launcher=attach("http://h")),
             MEASURED,
             NOT_CHECKED,
             "running server's weights",

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.launch.deployments import docker
 from tests.launch.recorded_server import TRANSCRIPTS
 from tgi_bench.analysis.rules import CheckStatus
 from tgi_bench.analysis.run import DeploymentRecord
@@ -16,7 +17,7 @@ from tgi_bench.engines.engine import Engine
 from tgi_bench.engines.versions import built_from, tags_saying
 from tgi_bench.kinds.argument_rules import check_version
 from tgi_bench.observation import Identity, ServerFacts
-from tgi_bench.plan.plan import Deployment, EmbeddedOptions, LauncherKind, Timeouts
+from tgi_bench.plan.plan import Deployment, Timeouts
 
 OF_336 = "efb94e0d3db6aba9d464bc9a2f83191146203152"
 OF_337 = "dfb3fbe78e0d1d69251bd33065591c61bafdfaa8"
@@ -36,17 +37,16 @@ def _record(
 ) -> DeploymentRecord:
     deployment = Deployment(
         deployment_id="default",
-        launcher=LauncherKind.DOCKER,
+        launcher=docker(),
         model="m",
         image=None,
         tgi_version=planned,
         version_assumed=assumed,
         arguments=(),
-        embedded=EmbeddedOptions("simulated", "A100-40GB-SXM"),
+        accelerator="A100-40GB-SXM",
         engine=engine,
         env=(),
         timeouts=Timeouts(1.0, 1.0, 1.0, 1.0),
-        host=None,
     )
     identity = replace(own or Identity(engine=engine.value), version=said)
     facts = ServerFacts((), None, said, None, "", False, 0, identity=identity)

@@ -15,9 +15,9 @@ from pathlib import Path
 import grpc
 
 from tests.bench.figures import Figure
+from tests.launch.deployments import launch
 from tgi_bench.drive.ranks import Ranks
-from tgi_bench.launch.endpoint import LaunchOptions
-from tgi_bench.launch.launcher import launch
+from tgi_bench.launch.launcher import LaunchOptions
 from tgi_bench.plan.experiment_text import load_plan
 from tgi_bench.plan.prompts import batch_prompts
 from tgi_bench.wire import codec, generate_v3_pb2

@@ -16,18 +16,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.bench.figures import Figure
+from tests.launch.deployments import launch
 from tgi_bench.devices.observation import Telemetry
-from tgi_bench.devices.take import (
-    POWERCAP,
-    PROGRAM,
-    Take,
-    Whose,
-    why_nothing_to_sample,
-)
+from tgi_bench.devices.take import POWERCAP, PROGRAM, Take, Whose, why_nothing_to_sample
 from tgi_bench.devices.watch import DeviceSampling
 from tgi_bench.drive.ranks import Ranks
-from tgi_bench.launch.endpoint import LaunchOptions
-from tgi_bench.launch.launcher import launch
+from tgi_bench.launch.launcher import LaunchOptions
 from tgi_bench.plan.experiment_text import load_plan
 from tgi_bench.plan.prompts import batch_prompts
 from tgi_bench.wire import codec

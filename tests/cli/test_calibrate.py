@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command_line import CommandLine
+from tests.launch.deployments import embedded
 from tgi_bench.estimate.calibration import find, parse
-from tgi_bench.plan.plan import EmbeddedOptions, LauncherKind
 from tgi_bench.published.command import keep, read
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -29,8 +29,8 @@ def simulated(results: Path) -> Path:
     servers = tuple(
         replace(
             deployment,
-            launcher=LauncherKind.EMBEDDED,
-            embedded=EmbeddedOptions("simulated", "A100-40GB-SXM"),
+            launcher=embedded(),
+            accelerator="A100-40GB-SXM",
         )
         for deployment in found.plan.deployments
     )

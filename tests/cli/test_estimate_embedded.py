@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command_line import CommandLine
+from tests.launch.deployments import command_of, embedded
 from tests.record import samples
 from tests.sweep.experiments import write
 from tgi_bench.analysis.planned import calibration_of, plan_estimate
@@ -15,10 +16,9 @@ from tgi_bench.cli.files import chooser
 from tgi_bench.errors import ExperimentError, InputError
 from tgi_bench.estimate.calibration import dump, published
 from tgi_bench.estimate.setup import UNCALIBRATED
-from tgi_bench.launch.embedded import command_of
 from tgi_bench.plan.expand import expand
 from tgi_bench.plan.experiment_text import load
-from tgi_bench.plan.plan import Plan, SimulatedOptions
+from tgi_bench.plan.plan import Plan
 from tgi_bench.record.store import RunStore
 from tgi_bench.server.command import EngineOptions, configuration
 from tgi_bench.server.device import setup_of
@@ -42,7 +42,7 @@ def plan_of(embedded: str = EMBEDDED) -> Plan:
 
 def test_the_keys_are_in_the_plan_and_in_the_command() -> None:
     deployment = plan_of().deployments[0]
-    assert deployment.host == SimulatedOptions(NAME, 8)
+    assert deployment.launcher == embedded(calibration=NAME, visible_devices=8)
     command = command_of(deployment, Path("shard"))
     where = command.index("--calibration")
     assert command[where : where + 4] == ("--calibration", NAME, "--visible-devices", "8")
@@ -50,7 +50,7 @@ def test_the_keys_are_in_the_plan_and_in_the_command() -> None:
 
 def test_a_plan_without_them_is_what_it_was() -> None:
     plain = plan_of("embedded: {engine: simulated}")
-    assert plain.deployments[0].host is None
+    assert plain.deployments[0].launcher == embedded()
     assert plain.digest == plan_of("embedded: {visible_devices: 1}").digest
     assert plain.digest != plan_of().digest
     command = command_of(plain.deployments[0], Path("shard"))

@@ -16,8 +16,10 @@ from tgi_bench.analysis.rules import Failing, Verdict, failed, passed
 from tgi_bench.analysis.run import Run
 from tgi_bench.cli.sweep_command import _exit_code
 from tgi_bench.kinds.batch.metrics import TrialSummary
-from tgi_bench.kinds.documents import as_csv, as_json, documents, loads_csv, slos_csv
+from tgi_bench.kinds.documents import as_csv, as_json, documents
+from tgi_bench.kinds.load.columns import loads_csv
 from tgi_bench.kinds.load.figures import LoadSummary, SearchAnswer
+from tgi_bench.kinds.load.goals import slos_csv
 from tgi_bench.observation import Outcome, TrialEnd
 
 VALID = Verdict((passed("every trial ended", "all"),))

@@ -20,6 +20,7 @@ from tests.analysis import task_samples
 from tests.drive import faulty_server
 from tests.drive.faulty_server import FaultyServer, chunk_of
 from tests.inert_pages import HOSTILE, SNIPPETS, assert_inert, assert_printable, assert_screen
+from tests.launch.deployments import attach
 from tests.record import samples
 from tgi_bench.cli.report_command import ReportOptions, run
 from tgi_bench.cli.run_view import load
@@ -30,7 +31,7 @@ from tgi_bench.errors import InputError, LaunchError
 from tgi_bench.load_observation import RequestOutcome
 from tgi_bench.observation import Outcome, TrialEnd
 from tgi_bench.plan.load_trial import TraceTimes
-from tgi_bench.plan.plan import AttachOptions, LauncherKind, Plan
+from tgi_bench.plan.plan import Plan
 from tgi_bench.record.store import RunStore
 
 T = TypeVar("T")
@@ -63,10 +64,8 @@ def hostile_run(folder: Path, words: Iterator[str], attached: bool) -> Path:
     """Batches and loads of which a server said the words wherever it says anything."""
     deployment = samples.deployment()
     if attached:
-        url = AttachOptions("http://127.0.0.1:1", None)
-        deployment = replace(
-            deployment, launcher=LauncherKind.ATTACH, host=url, model="auto", version_assumed=True
-        )
+        url = attach("http://127.0.0.1:1")
+        deployment = replace(deployment, launcher=url, model="auto", version_assumed=True)
     first, second = samples.load_trial(), samples.load_trial("load-trace", TraceTimes(1.0))
     plan = replace(samples.plan(), deployments=(deployment,), load_trials=(first, second))
     with RunStore.create(folder, samples.header(plan)) as store:

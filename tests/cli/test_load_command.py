@@ -9,12 +9,12 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from tests.launch.deployments import attach
 from tgi_bench.cli.load_command import in_options, load_plan_of, load_tree
 from tgi_bench.cli.load_options import Given, given, load_options
 from tgi_bench.errors import ExperimentError
 from tgi_bench.plan.experiment_text import load
 from tgi_bench.plan.load_trial import ClosedLoop, LogNormal, OpenLoop, Uniform
-from tgi_bench.plan.plan import AttachOptions, LauncherKind
 
 URL = "http://h:80"
 
@@ -47,7 +47,7 @@ def test_the_address_alone() -> None:
     experiment, plan = load_plan_of(typed())
     (deployment,), (trial,) = plan.deployments, plan.load_trials
     assert (plan.experiment, plan.model, plan.trials) == ("load", "auto", ())
-    assert (deployment.launcher, deployment.host) == (LauncherKind.ATTACH, AttachOptions(URL))
+    assert deployment.launcher == attach(URL)
     assert (trial.trial_id, trial.arrivals) == ("default/load-c1", ClosedLoop(1))
     assert experiment.batches is None
 

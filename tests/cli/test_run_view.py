@@ -9,7 +9,8 @@ from pathlib import Path
 
 from tests.record import samples
 from tgi_bench.cli.run_view import load
-from tgi_bench.kinds.documents import as_json, documents, loads_csv
+from tgi_bench.kinds.documents import as_json, documents
+from tgi_bench.kinds.load.columns import loads_csv
 from tgi_bench.kinds.load.figures import LoadSummary
 from tgi_bench.load_observation import ClientFloor
 from tgi_bench.observation import Outcome, TrialEnd

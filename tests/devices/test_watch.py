@@ -11,23 +11,15 @@ from pathlib import Path
 import pytest
 
 from tests.devices.powercap import zone
+from tests.launch.deployments import attach, docker, embedded, program, transformers
 from tests.record import samples
 from tgi_bench.devices.observation import (
     Gauges,
     without_devices,
 )
-from tgi_bench.devices.take import ELSEWHERE, SIMULATED, Take, Whose, choice_of, own_devices
+from tgi_bench.devices.take import ELSEWHERE, SIMULATED, Take, Whose, own_devices
 from tgi_bench.devices.watch import TelemetryWatch
-from tgi_bench.plan.plan import (
-    AttachOptions,
-    Deployment,
-    DockerOptions,
-    EmbeddedOptions,
-    HostOptions,
-    LauncherKind,
-    ProcessOptions,
-    TransformersOptions,
-)
+from tgi_bench.launch.launcher import Launcher
 from tgi_bench.record.store import RunStore
 
 TRIAL, SECOND, THIRD = (t.trial_id for t in samples.plan().trials)
@@ -40,79 +32,70 @@ def stored(folder: Path) -> Iterator[RunStore]:
         yield store
 
 
-def deployment(launcher: LauncherKind, host: HostOptions, engine: str = "simulated") -> Deployment:
-    """num_shard 2."""
-    embedded = EmbeddedOptions(engine, "H100-SXM")
-    return replace(samples.deployment(), launcher=launcher, host=host, embedded=embedded)
-
-
-DOCKER, PROCESS = LauncherKind.DOCKER, LauncherKind.PROCESS
-ATTACH, EMBEDDED = LauncherKind.ATTACH, LauncherKind.EMBEDDED
-
-
 @pytest.mark.parametrize(
-    ("asked", "environ", "found"),
+    ("launcher", "environ", "found"),
     [
-        (deployment(EMBEDDED, None), {}, SIMULATED),
+        (embedded(), {}, SIMULATED),
         (
-            deployment(EMBEDDED, TransformersOptions(), "transformers"),
+            transformers(),
             {},
             (None, 2, Whose.CHILDREN),
         ),
         (
-            deployment(EMBEDDED, TransformersOptions("cpu"), "transformers"),
+            transformers("cpu"),
             {},
             ((), 1, Whose.CHILDREN),
         ),
         (
-            deployment(EMBEDDED, TransformersOptions(layer_split=True), "transformers"),
+            transformers(layer_split=True),
             {"CUDA_VISIBLE_DEVICES": "0,1,2"},
             (("0", "1", "2"), 1024, Whose.CHILDREN),
         ),
-        (deployment(PROCESS, ProcessOptions()), {}, (None, 2, Whose.CHILDREN)),
+        (program(), {}, (None, 2, Whose.CHILDREN)),
         (
-            deployment(PROCESS, ProcessOptions()),
+            program(),
             {"CUDA_VISIBLE_DEVICES": "3, GPU-ab,x,1"},
             (("3", "GPU-ab"), 2, Whose.CHILDREN),
         ),
         (
-            deployment(PROCESS, ProcessOptions()),
+            program(),
             {"CUDA_VISIBLE_DEVICES": "-1"},
             ((), 2, Whose.CHILDREN),
         ),
-        (deployment(DOCKER, DockerOptions()), {}, (None, 2, Whose.CONTAINER)),
-        (deployment(DOCKER, DockerOptions(gpus="4")), {}, (None, 4, Whose.CONTAINER)),
-        (deployment(DOCKER, DockerOptions(gpus="all")), {}, (None, 2, Whose.CONTAINER)),
-        (deployment(DOCKER, DockerOptions(gpus="0")), {}, ((), 0, Whose.CONTAINER)),
-        (deployment(DOCKER, DockerOptions(gpus="0,3")), {}, (("0", "3"), 2, Whose.CONTAINER)),
-        (deployment(DOCKER, DockerOptions()), {"DOCKER_HOST": "tcp://10.0.0.1:2375"}, ELSEWHERE),
+        (docker(), {}, (None, 2, Whose.CONTAINER)),
+        (docker(gpus="4"), {}, (None, 4, Whose.CONTAINER)),
+        (docker(gpus="all"), {}, (None, 2, Whose.CONTAINER)),
+        (docker(gpus="0"), {}, ((), 0, Whose.CONTAINER)),
+        (docker(gpus="0,3"), {}, (("0", "3"), 2, Whose.CONTAINER)),
+        (docker(), {"DOCKER_HOST": "tcp://10.0.0.1:2375"}, ELSEWHERE),
         (
-            deployment(DOCKER, DockerOptions()),
+            docker(),
             {"DOCKER_HOST": "unix:///run/docker.sock"},
             (None, 2, Whose.CONTAINER),
         ),
         (
-            deployment(ATTACH, AttachOptions("http://127.0.0.1:8080")),
+            attach("http://127.0.0.1:8080"),
             {},
             (None, 0, Whose.UNKNOWN),
         ),
-        (deployment(ATTACH, AttachOptions("http://gpu-box:8080")), {}, ELSEWHERE),
+        (attach("http://gpu-box:8080"), {}, ELSEWHERE),
         (
-            deployment(ATTACH, AttachOptions(None, "/run/tgi/server-0")),
+            attach(sockets="/run/tgi/server-0"),
             {},
             (None, 0, Whose.UNKNOWN),
         ),
     ],
 )
 def test_which_devices_a_deployment_has(
-    asked: Deployment,
+    launcher: Launcher,
     environ: dict[str, str],
     found: str | tuple[tuple[str, ...] | None, int, Whose],
 ) -> None:
     expected: Take | str = (
         found if isinstance(found, str) else Take(*found[:2], True, found[2], (ME,))
     )
-    assert choice_of(asked, environ) == expected
+    asked = replace(samples.deployment(), launcher=launcher)  # num_shard 2
+    assert launcher.devices(asked, environ) == expected
 
 
 def test_devices_of_our_own_processes() -> None:

@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from tgi_bench.launch.process import Command
+from tgi_bench.launch.child import Command
 from tgi_bench.launch.secrets import Redactor
 
 READY = """

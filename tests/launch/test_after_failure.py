@@ -16,8 +16,8 @@ from tests.launch.test_process import wait_for
 from tgi_bench.launch import after_failure
 from tgi_bench.launch.after_failure import end_of_load, explained, usable
 from tgi_bench.launch.cause import KILLED, death_of
-from tgi_bench.launch.endpoint import Death, Endpoint
-from tgi_bench.launch.process import ServerProcess
+from tgi_bench.launch.child import ServerProcess
+from tgi_bench.launch.launcher import Death, Endpoint
 from tgi_bench.memory_evidence import KillCounter
 from tgi_bench.observation import Outcome, ServerFacts, TrialEnd
 

@@ -11,26 +11,24 @@ from threading import Thread
 
 import pytest
 
-from tests.launch.deployments import deployment
+from tests.launch.deployments import attach, deployment, launch, require_startable
 from tests.launch.test_process import wait_for
 from tests.launch.test_program import FAKE, _serve
 from tgi_bench.ask import contact
 from tgi_bench.dialects.identity import Info
 from tgi_bench.errors import InputError, LaunchError
-from tgi_bench.launch import attach
+from tgi_bench.launch import attached
 from tgi_bench.launch.attach import base_url
-from tgi_bench.launch.endpoint import Death, LaunchOptions
 from tgi_bench.launch.facts import ServerSaid
-from tgi_bench.launch.launcher import launch, require_startable
-from tgi_bench.launch.program import free_ports
+from tgi_bench.launch.launcher import Death, LaunchOptions
+from tgi_bench.launch.process import free_ports
 from tgi_bench.observation import Identity
-from tgi_bench.plan.plan import MODEL_SERVED, AttachOptions, Deployment, LauncherKind, Timeouts
+from tgi_bench.plan.plan import MODEL_SERVED, Deployment, Timeouts
 
 
 def _attached(url: str, socket: str | None = None, probe_s: float = 30.0) -> Deployment:
     return deployment(
-        LauncherKind.ATTACH,
-        host=AttachOptions(url, socket),
+        attach(url, socket),
         timeouts=Timeouts(30.0, 30.0, 30.0, probe_s),
     )
 
@@ -107,7 +105,7 @@ class _NotFound(BaseHTTPRequestHandler):
 def test_a_server_of_another_kind_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, hint: str
 ) -> None:
-    monkeypatch.setattr(attach, "_NOBODY_S", 0.1)
+    monkeypatch.setattr(attached, "_NOBODY_S", 0.1)
     with HTTPServer(("127.0.0.1", 0), _NotFound) as server:
         thread = Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
@@ -158,14 +156,6 @@ def test_sockets_that_are_none(tmp_path: Path) -> None:
                 raise AssertionError("it was taken")
 
 
-def test_a_deployment_without_an_address(tmp_path: Path) -> None:
-    with (
-        pytest.raises(InputError, match=r"server\.url"),
-        launch(deployment(LauncherKind.ATTACH), LaunchOptions(tmp_path, "run")),
-    ):
-        raise AssertionError("it was taken")
-
-
 def test_a_key_goes_only_where_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server shows its models to whoever has the key."""
     monkeypatch.setenv("API_KEY", "the-key")
@@ -176,7 +166,7 @@ def test_a_key_goes_only_where_it_is_named(tmp_path: Path, monkeypatch: pytest.M
     with subprocess.Popen(words, stdout=subprocess.DEVNULL, env=environ) as fake:
         try:
             for names, found in (((), None), (("API_KEY",), "served-name")):
-                asked = deployment(LauncherKind.ATTACH, host=AttachOptions(url), env=names)
+                asked = deployment(attach(url), env=names)
                 with launch(asked, LaunchOptions(tmp_path, "run")) as attached:
                     assert dict(attached.endpoint.facts.details).get("Model served") == found
         finally:

@@ -9,23 +9,24 @@ from pathlib import Path
 
 import pytest
 
-from tests.launch.deployments import deployment
+from tests.launch.deployments import deployment, docker
 from tgi_bench.errors import LaunchError
 from tgi_bench.launch import docker_engine, docker_owner
+from tgi_bench.launch.docker import DockerLauncher
 from tgi_bench.launch.docker_container import ContainerState, _end_words, _refusal
 from tgi_bench.launch.docker_image import ServerImage, _Layers
 from tgi_bench.launch.docker_options import Making, create_options
 from tgi_bench.launch.docker_sockets import why_no_sockets
 from tgi_bench.launch.gpus import NONE, Gpus
 from tgi_bench.launch.owner import ProcessName
-from tgi_bench.plan.plan import DockerOptions, Engine, LauncherArgument, LauncherKind
+from tgi_bench.plan.plan import Engine, LauncherArgument
 
 STEM = Path("/tmp/tgi-bench-sabc/c/shard")
-DOCKER = LauncherKind.DOCKER
+DOCKER = docker()
 
 
 def _options(
-    host: DockerOptions | None = None,
+    launcher: DockerLauncher = DOCKER,
     gpus: Gpus = NONE,
     stem: Path | None = STEM,
     remote: bool = False,
@@ -34,10 +35,12 @@ def _options(
     **arguments: int,
 ) -> Mapping[str, object]:
     asked = dataclasses.replace(
-        deployment(DOCKER, host=host, engine=engine, version=version),
+        deployment(launcher, engine=engine, version=version),
         arguments=tuple(LauncherArgument(n, v, False) for n, v in arguments.items()),
     )
-    making = Making(asked, {"tgi-bench.run": "r"}, {"HF_TOKEN": "x"}, gpus, stem, 80, remote)
+    making = Making(
+        asked, launcher.keys, {"tgi-bench.run": "r"}, {"HF_TOKEN": "x"}, gpus, stem, 80, remote
+    )
     return create_options(making)
 
 
@@ -57,11 +60,11 @@ def test_a_plain_container() -> None:
 
 
 def test_what_the_experiment_asks_for() -> None:
-    asked = DockerOptions(
+    asked = docker(
         shm_size="1g",
-        volumes=("/data:/data",),
+        volumes=["/data:/data"],
         network="bench",
-        options=(("mem_limit", '"64g"'), ("cap_add", '["SYS_PTRACE"]')),
+        options={"mem_limit": "64g", "cap_add": ["SYS_PTRACE"]},
     )
     options = _options(asked, stem=None)
     assert options["shm_size"] == "1g"
@@ -73,7 +76,7 @@ def test_what_the_experiment_asks_for() -> None:
 
 
 def test_networks() -> None:
-    on_host = _options(DockerOptions(network="host"))
+    on_host = _options(docker(network="host"))
     assert on_host["network_mode"] == "host"
     assert "ports" not in on_host
     assert _options(remote=True)["ports"] == {"80/tcp": None}
@@ -104,7 +107,7 @@ def test_another_engine() -> None:
 @pytest.mark.parametrize("name", ["tty", "stdin_open", "restart_policy"])
 def test_options_that_would_break_a_promise(name: str) -> None:
     with pytest.raises(LaunchError, match=rf"server\.docker\.options\.{name}"):
-        _options(DockerOptions(options=((name, "true"),)))
+        _options(docker(options={name: True}))
 
 
 @pytest.mark.parametrize(

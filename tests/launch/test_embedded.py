@@ -8,36 +8,26 @@ from pathlib import Path
 
 import pytest
 
+from tests.launch.deployments import command_of, embedded, launch
 from tgi_bench.errors import LaunchError
-from tgi_bench.launch.embedded import command_of
-from tgi_bench.launch.endpoint import LaunchOptions
-from tgi_bench.launch.launcher import launch
+from tgi_bench.launch.launcher import LaunchOptions
 from tgi_bench.launch.ready_process import environ_for
-from tgi_bench.plan.plan import (
-    ArgumentValue,
-    Deployment,
-    EmbeddedOptions,
-    Engine,
-    LauncherArgument,
-    LauncherKind,
-    Timeouts,
-)
+from tgi_bench.plan.plan import ArgumentValue, Deployment, Engine, LauncherArgument, Timeouts
 
 
 def _deployment(version: str = "0.9.4", **arguments: ArgumentValue) -> Deployment:
     return Deployment(
         deployment_id="default",
-        launcher=LauncherKind.EMBEDDED,
+        launcher=embedded(),
         model="bigscience/bloomz-1b1",
         image=None,
         tgi_version=version,
         version_assumed=False,
         arguments=tuple(LauncherArgument(n, v, False) for n, v in arguments.items()),
-        embedded=EmbeddedOptions("simulated", "A100-40GB-SXM"),
+        accelerator="A100-40GB-SXM",
         engine=Engine.TGI,
         env=(),
         timeouts=Timeouts(600.0, 600.0, 600.0, 60.0),
-        host=None,
     )
 
 

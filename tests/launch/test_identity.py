@@ -6,15 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.launch.deployments import deployment
+from tests.launch.deployments import attach, deployment, launch
 from tests.launch.recorded_server import answering, answers_of, recorded
 from tgi_bench.ask import contact
 from tgi_bench.errors import LaunchError
-from tgi_bench.launch.endpoint import LaunchOptions
 from tgi_bench.launch.facts import ServerSaid
-from tgi_bench.launch.launcher import launch
+from tgi_bench.launch.launcher import LaunchOptions
 from tgi_bench.observation import Identity
-from tgi_bench.plan.plan import AttachOptions, Deployment, LauncherKind, Timeouts
+from tgi_bench.plan.plan import Deployment, Timeouts
 
 VLLM, LLAMACPP = "vllm-0.32.0", "llamacpp-xllamacpp-2026.10.11549"
 LITELLM, TRANSFORMERS = "litellm-1.106.2", "transformers-serve-5.23.0"
@@ -50,7 +49,7 @@ def test_a_server_is_what_it_says(folder: str, names: tuple[str, ...], identity:
 
 def _attached(url: str, env: tuple[str, ...] = (), probe_s: float = 30.0) -> Deployment:
     timeouts = Timeouts(30.0, 30.0, 30.0, probe_s)
-    return deployment(LauncherKind.ATTACH, host=AttachOptions(url), env=env, timeouts=timeouts)
+    return deployment(attach(url), env=env, timeouts=timeouts)
 
 
 def test_litellm_is_asked_for_its_own_health_and_not_for_that_of_its_backends(

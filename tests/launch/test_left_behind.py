@@ -12,7 +12,7 @@ import pytest
 from tests.launch import servers
 from tests.launch.test_orphans import _dead_owner, _left
 from tgi_bench.errors import LaunchError
-from tgi_bench.launch import left_behind
+from tgi_bench.launch import LAUNCHERS, docker_clean
 from tgi_bench.launch.left_behind import Left, Orphan, end_left
 from tgi_bench.launch.owner import ProcessName
 from tgi_bench.launch.sockets import socket_folder
@@ -33,13 +33,13 @@ def _left_folder() -> Path:
 def test_processes_and_folders() -> None:
     folder = _left_folder()
     with socket_folder() as stem, _left(servers.SLEEP, _dead_owner()) as orphan:
-        left = end_left(containers=False)
+        left = end_left(())
         assert orphan.wait(20) == -signal.SIGTERM
         assert folder in left.folders
         assert not folder.exists()
         assert stem.parent.is_dir()
         assert orphan.pid in {o.process.pid for o in left.processes}
-        assert left.not_asked == ""
+        assert left.not_asked == ()
         said = left.sentences()
         assert any("that the killed sweep of run-1 had left" in line for line in said)
         assert f"removed the socket folder {folder}" in said
@@ -54,7 +54,7 @@ def test_sentences() -> None:
         "removed the socket folder /tmp/x",
     )
     assert Left((), (), ()).sentences() == ()
-    assert Left((), (), (), "", (Path("/tmp/y"),)).sentences() == (
+    assert Left((), (), (), (), (Path("/tmp/y"),)).sentences() == (
         "removed the null server's folder /tmp/y",
     )
 
@@ -69,9 +69,9 @@ def test_the_folder_of_a_null_server_whose_parent_was_killed() -> None:
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as owner:
         assert owner.stdout is not None
         folder = Path(owner.stdout.readline().decode().strip()).parent
-        assert folder not in end_left(containers=False).null_server_folders
+        assert folder not in end_left(()).null_server_folders
         owner.kill()
-    assert folder in end_left(containers=False).null_server_folders
+    assert folder in end_left(()).null_server_folders
     assert not folder.exists()
 
 
@@ -81,7 +81,7 @@ def test_folders_of_other_names_stay(
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     (tmp_path / name).mkdir()
-    assert tmp_path / name not in end_left(containers=False).folders
+    assert tmp_path / name not in end_left(()).folders
     assert (tmp_path / name).is_dir()
 
 
@@ -89,5 +89,6 @@ def test_without_an_engine_the_rest_is_ended(monkeypatch: pytest.MonkeyPatch) ->
     def none() -> tuple[str, ...]:
         raise LaunchError("no Docker Engine answers")
 
-    monkeypatch.setattr(left_behind, "_containers", none)
-    assert end_left(containers=True).not_asked == "no Docker Engine answers"
+    monkeypatch.setattr(docker_clean, "end_left_containers", none)
+    said = ("containers were not looked for: no Docker Engine answers",)
+    assert end_left(LAUNCHERS).not_asked == said

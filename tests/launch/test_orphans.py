@@ -14,8 +14,8 @@ from tests.launch import servers
 from tests.launch.test_process import wait_for
 from tgi_bench.errors import InputError
 from tgi_bench.launch import left_behind
+from tgi_bench.launch.child import ServerProcess
 from tgi_bench.launch.owner import DOMAIN_MARK, OWNER_MARK, RUN_MARK, ProcessName
-from tgi_bench.launch.process import ServerProcess
 from tgi_bench.launch.sockets import remove_left_folders, socket_folder
 
 

@@ -19,11 +19,11 @@ from tgi_bench.dialects.identity import asked_by, info_of
 from tgi_bench.dialects.metrics import capacity_of
 from tgi_bench.engines.engine import Engine, engine_spec
 from tgi_bench.errors import LaunchError
-from tgi_bench.launch import process as process_module
-from tgi_bench.launch.endpoint import silent
+from tgi_bench.launch import child as child_module
+from tgi_bench.launch.child import ServerProcess
+from tgi_bench.launch.launcher import silent
 from tgi_bench.launch.log import LogFile, listening_on
 from tgi_bench.launch.owner import ProcessName
-from tgi_bench.launch.process import ServerProcess
 from tgi_bench.launch.readiness import ServerProbe, wait_until_ready
 from tgi_bench.launch.secrets import Redactor
 from tgi_bench.plan.plan import Timeouts
@@ -99,7 +99,7 @@ def test_the_last_50_lines_are_told(tmp_path: Path) -> None:
 
 
 def test_a_program_that_is_not_there(tmp_path: Path) -> None:
-    command = process_module.Command(
+    command = child_module.Command(
         ("no-such-program",), {}, tmp_path / "x.log", "run", Redactor((), {})
     )
     with ServerProcess(command) as server, pytest.raises(LaunchError, match="exit code 127"):
@@ -109,7 +109,7 @@ def test_a_program_that_is_not_there(tmp_path: Path) -> None:
 def test_one_that_ignores_sigterm_is_killed_with_its_children(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process_module, "_TERM_WAIT_UNREADY_S", 0.2)
+    monkeypatch.setattr(child_module, "_TERM_WAIT_UNREADY_S", 0.2)
     script = servers.IGNORE_TERM + "import os\nchild = os.fork()\n"
     script += "if child: print(child, flush=True)\n" + servers.SLEEP
     with ServerProcess(servers.command(tmp_path, script)) as server:
@@ -143,7 +143,7 @@ def test_a_ready_one_may_take_as_long_to_stop_as_real_launchers_do(tmp_path: Pat
 def test_a_second_interrupt_ends_it_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process_module, "_TERM_WAIT_S", 600.0)
+    monkeypatch.setattr(child_module, "_TERM_WAIT_S", 600.0)
     script = STOPS_SLOWLY.format(seconds=600) + servers.READY + servers.SERVE
     server = ServerProcess(servers.command(tmp_path, script))
     ready(server)
@@ -184,7 +184,7 @@ def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
 def test_a_server_ends_with_its_parent(tmp_path: Path) -> None:
     parent_script = (
         "import sys, time; from pathlib import Path; from tests.launch import servers\n"
-        "from tgi_bench.launch.process import ServerProcess\n"
+        "from tgi_bench.launch.child import ServerProcess\n"
         "s = ServerProcess(servers.command(Path(sys.argv[1]), 'print(1, flush=True);' + "
         "servers.SLEEP.replace(chr(10), ';')))\n"
         "while not s.log.lines(): time.sleep(0.01)\n"

@@ -12,13 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.launch.deployments import process
+from tests.launch.deployments import launch, process, require_startable
 from tests.launch.servers import ROOT
 from tests.launch.test_process import wait_for
 from tgi_bench.errors import InputError, LaunchError
-from tgi_bench.launch import program
-from tgi_bench.launch.endpoint import Death, LaunchOptions, RunningServer
-from tgi_bench.launch.launcher import launch, require_startable
+from tgi_bench.launch import process as by_process
+from tgi_bench.launch.launcher import Death, LaunchOptions, RunningServer
 from tgi_bench.launch.owner import ProcessName
 from tgi_bench.observation import Outcome
 from tgi_bench.plan.plan import Deployment, Engine
@@ -174,7 +173,7 @@ def test_a_port_that_was_taken_meanwhile_is_tried_once_more(
         assert server.alive()
     assert "its port was taken meanwhile, starting again" in told
     marker.unlink()
-    monkeypatch.setattr(program, "free_ports", lambda count: (1,) * count)
+    monkeypatch.setattr(by_process, "free_ports", lambda count: (1,) * count)
     always = _script("import sys; sys.exit('OSError: [Errno 98] Address already in use')")
     assert "in use already" in str(_refusal(tmp_path, always))
 

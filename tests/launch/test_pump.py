@@ -11,8 +11,8 @@ import pytest
 from tests.launch import servers
 from tests.launch.test_process import wait_for
 from tgi_bench.errors import NotRecordedError
-from tgi_bench.launch import process
-from tgi_bench.launch.process import ServerProcess
+from tgi_bench.launch import child
+from tgi_bench.launch.child import ServerProcess
 from tgi_bench.launch.pump import Pump
 from tgi_bench.launch.secrets import Redactor
 
@@ -32,7 +32,7 @@ def test_what_comes_is_read_on_and_dropped() -> None:
 def test_a_server_without_a_log_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its address, its readiness and its failures are known by it."""
     command = servers.command(tmp_path, "print('x', flush=True)\n" + servers.SLEEP)
-    monkeypatch.setattr(process, "_pump", lambda _command: Pump(FULL, NOTHING))
+    monkeypatch.setattr(child, "_pump", lambda _command: Pump(FULL, NOTHING))
     with ServerProcess(command) as server:
         wait_for(lambda: not server.alive())
         death = server.death()
@@ -46,6 +46,6 @@ def test_a_start_that_cannot_be_numbered_is_not_recorded(tmp_path: Path) -> None
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
     try:
         with pytest.raises(NotRecordedError, match="cannot be written: File too large"):
-            process.number_start(tmp_path / "launch" / "a.log")
+            child.number_start(tmp_path / "launch" / "a.log")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -12,7 +12,7 @@ from tests.launch import servers
 from tests.launch.test_process import url_of
 from tgi_bench.engines.engine import Engine, engine_spec
 from tgi_bench.errors import LaunchError
-from tgi_bench.launch.process import ServerProcess
+from tgi_bench.launch.child import ServerProcess
 from tgi_bench.launch.readiness import ServerProbe, wait_until_ready
 from tgi_bench.plan.plan import Timeouts
 

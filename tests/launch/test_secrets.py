@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.launch.deployments import deployment
+from tests.launch.deployments import attach, deployment
 from tgi_bench.engines.engine import Engine
 from tgi_bench.errors import InputError
 from tgi_bench.launch.secrets import (
@@ -24,7 +24,7 @@ from tgi_bench.launch.secrets import (
     require_set,
     secret_names,
 )
-from tgi_bench.plan.plan import AttachOptions, Deployment, LauncherKind
+from tgi_bench.plan.plan import Deployment
 
 TOKEN = 'hf_a"b\\cdéf/+='
 ENVIRON = {"HF_TOKEN": TOKEN, "HF_HUB_OFFLINE": "1", "HF_HOME": "/srv/models", "EMPTY": ""}
@@ -190,8 +190,7 @@ def test_a_variable_that_is_not_set() -> None:
 
 def test_headers_carry_the_values_and_their_names_are_secrets() -> None:
     def attached(*headers: tuple[str, str], env: tuple[str, ...] = ()) -> Deployment:
-        host = AttachOptions("http://h", headers=headers)
-        return deployment(LauncherKind.ATTACH, host=host, env=env)
+        return deployment(attach("http://h", headers=dict(headers)), env=env)
 
     environ = {"A": "one", "MY_KEY": "two"}
     asked = attached(("X-Team", "a"), ("X-Key", "$MY_KEY"), env=("A",))

@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.launch import servers
-from tests.launch.deployments import deployment
+from tests.launch.deployments import deployment, program
 from tests.launch.test_process import wait_for
-from tgi_bench.launch.process import Command, ServerProcess
+from tgi_bench.launch.child import Command, ServerProcess
 from tgi_bench.launch.ready_process import environ_for
 from tgi_bench.launch.secrets import Redactor
 from tgi_bench.launch.server_environ import needed
-from tgi_bench.plan.plan import LauncherKind
 
 NEEDED = (
     *("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV"),
@@ -40,7 +39,7 @@ def test_what_a_program_needs_and_nothing_else() -> None:
 def test_what_the_experiment_names_is_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "ATTENTION"):
         monkeypatch.setenv(name, "value-of-it")
-    asked = deployment(LauncherKind.PROCESS, version="3.3.7", env=("HF_TOKEN", "ATTENTION"))
+    asked = deployment(program(), version="3.3.7", env=("HF_TOKEN", "ATTENTION"))
     environ = environ_for(asked)
     assert (environ["HF_TOKEN"], environ["ATTENTION"]) == ("value-of-it", "value-of-it")
     assert "AWS_SECRET_ACCESS_KEY" not in environ
@@ -52,7 +51,7 @@ def test_a_key_of_the_shell_does_not_reach_a_server(
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wJalrXUtnFEMI")
     script = "import json, os\nprint(json.dumps(dict(os.environ)), flush=True)\n" + servers.SLEEP
     like = servers.command(tmp_path, script)
-    environ = environ_for(deployment(LauncherKind.PROCESS))
+    environ = environ_for(deployment(program()))
     command = Command(like.argv, environ, like.log_path, like.run_id, Redactor((), {}))
     with ServerProcess(command) as server:
         wait_for(lambda: server.log.lines() != ())

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from itertools import product
 from shlex import join
 
+from tgi_bench.launch.server_command import Reach, requested_command, server_arguments
 from tgi_bench.plan.experiment_text import load_plan
-from tgi_bench.plan.server_command import Reach, requested_command, server_arguments
 
 EXPERIMENT = """\
 experiment: e

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tgi_bench.errors import ExperimentError
-from tgi_bench.plan.deployment_id import deployment_id
+from tgi_bench.launch.deployment import deployment_id
 from tgi_bench.plan.expand import expand
 from tgi_bench.plan.experiment import Experiment, validate
 from tgi_bench.plan.plan import ArgumentValue, Override
@@ -196,7 +196,7 @@ def test_the_digest_is_of_what_is_measured() -> None:
 
 def test_the_digest_is_the_same_on_every_machine() -> None:
     """It is stored in run files: a change here is a change of their format."""
-    digest = "2009d105687fcc724ed497d79aaf134993e7ad6edecc89b5d0bc3feb1c7f69e8"
+    digest = "a987cb52556e114df07cc4d6d2d0d1216b833efa5aca0c1adc23b84b643e75a0"
     assert expand(experiment()).digest == digest
 
 

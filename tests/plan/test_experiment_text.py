@@ -7,12 +7,13 @@ from typing import cast
 
 import pytest
 
+from tests.launch.deployments import embedded
 from tgi_bench.errors import ExperimentError
 from tgi_bench.plan.expand import expand
 from tgi_bench.plan.experiment import Experiment, json_schema, to_json
 from tgi_bench.plan.experiment_text import load, load_plan, parse_overrides
 from tgi_bench.plan.matrix import idle_skips
-from tgi_bench.plan.plan import LauncherKind, Override
+from tgi_bench.plan.plan import Override
 from tgi_bench.plan.task_expand import expand_tasks
 from tgi_bench.plan.task_keys import DirectExperiment
 
@@ -339,7 +340,7 @@ def test_an_override_mends_the_file() -> None:
     assert experiment.batches is not None
     assert experiment.batches.runs == 3
     assert experiment.batches.sampling.top_k == 5
-    assert {d.launcher for d in plan.deployments} == {LauncherKind.EMBEDDED}
+    assert {d.launcher for d in plan.deployments} == {embedded()}
     assert {d.tgi_version for d in plan.deployments} == {"0.9.4"}
     assert plan.overrides == (
         Override("batches.runs", "3"),

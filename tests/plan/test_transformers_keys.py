@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.launch.deployments import command_of, embedded, transformers
 from tgi_bench.errors import ExperimentError
-from tgi_bench.launch.embedded import command_of
 from tgi_bench.plan.experiment_text import load_plan
-from tgi_bench.plan.plan import Deployment, TransformersOptions
+from tgi_bench.plan.plan import Deployment
 
 TEXT = """
 experiment: real
@@ -22,22 +22,22 @@ batches: {sequence_length: 16, decode_length: 4, batch_size: [1], runs: 1}
 """
 
 
-def deployment(embedded: str) -> Deployment:
-    return load_plan(TEXT % embedded, "real.yaml")[1].deployments[0]
+def deployment(keys: str) -> Deployment:
+    return load_plan(TEXT % keys, "real.yaml")[1].deployments[0]
 
 
-def words_of(embedded: str) -> tuple[str, ...]:
-    words = command_of(deployment(embedded), Path("/tmp/s/shard"), 4321)
+def words_of(keys: str) -> tuple[str, ...]:
+    words = command_of(deployment(keys), Path("/tmp/s/shard"), 4321)
     # The accelerator is one that is simulated: a model that runs is started without it.
     first = words.index("--engine") + 2
-    if deployment(embedded).simulated:
+    if deployment(keys).simulated:
         assert words[first] == "--accelerator"
         first += 2
     return words[first : words.index("--model-id")]
 
 
 def test_the_simulated_engine_has_no_options() -> None:
-    assert deployment("engine: simulated").host is None
+    assert deployment("engine: simulated").launcher == embedded()
     assert deployment("engine: simulated").simulated
     assert words_of("") == ()
     assert "--master-port" not in command_of(deployment(""), Path("/tmp/s/shard"), 4321)
@@ -45,7 +45,7 @@ def test_the_simulated_engine_has_no_options() -> None:
 
 def test_defaults() -> None:
     made = deployment("engine: transformers")
-    assert made.host == TransformersOptions("auto", False, 0, False)
+    assert made.launcher == transformers("auto")
     assert not made.simulated
     assert words_of("engine: transformers") == ("--device", "auto")
 
@@ -53,7 +53,9 @@ def test_defaults() -> None:
 def test_options_reach_the_command_line() -> None:
     said = "engine: transformers, device: cuda, layer_split: true, random_weights: true"
     said += ", weights_seed: 4"
-    assert deployment(said).host == TransformersOptions("cuda", True, 4, True)
+    assert deployment(said).launcher == transformers(
+        "cuda", random_weights=True, weights_seed=4, layer_split=True
+    )
     assert words_of(said) == (
         "--device",
         "cuda",

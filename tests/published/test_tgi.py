@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.launch.deployments import embedded
 from tests.report.example import PUBLISHED, imported_run, published_run
 from tgi_bench.errors import TableError
 from tgi_bench.kinds.documents import documents
 from tgi_bench.kinds.sections import WRITTEN_BY
 from tgi_bench.observation import Outcome
-from tgi_bench.plan.plan import ArgumentValue, LauncherKind
+from tgi_bench.plan.plan import ArgumentValue
 from tgi_bench.published.tgi import PublishedBlock, parse
 from tgi_bench.published.tgi_run import to_run_parts, value_of
 
@@ -167,7 +168,7 @@ def test_a_run_of_a_page_of_ours_keeps_our_definitions(written_by: str | None) -
         servers = tuple(
             replace(
                 record,
-                deployment=replace(record.deployment, launcher=LauncherKind.EMBEDDED),
+                deployment=replace(record.deployment, launcher=embedded()),
             )
             for record in run.deployments
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 
+from tests.launch.deployments import embedded
 from tgi_bench.devices.observation import Device, DeviceKind, DeviceSample, Telemetry
 from tgi_bench.load_observation import (
     ClientFacts,
@@ -44,10 +45,8 @@ from tgi_bench.plan.plan import (
     ArgumentValue,
     BatchTrial,
     Deployment,
-    EmbeddedOptions,
     Engine,
     LauncherArgument,
-    LauncherKind,
     Override,
     Plan,
     Sampling,
@@ -83,17 +82,16 @@ def deployment(
 ) -> Deployment:
     return Deployment(
         deployment_id=deployment_id,
-        launcher=LauncherKind.EMBEDDED,
+        launcher=embedded(),
         model="bigscience/bloomz-7b1-mt",
         image=None,
         tgi_version="0.9.4",
         version_assumed=False,
         arguments=tuple(LauncherArgument(n, v, n == "num_shard") for n, v in values),
-        embedded=EmbeddedOptions("simulated", "A100-40GB-SXM"),
+        accelerator="A100-40GB-SXM",
         engine=Engine.TGI,
         env=(),
         timeouts=Timeouts(600.0, 600.0, 600.0, 60.0),
-        host=None,
     )
 
 

@@ -11,10 +11,12 @@ import pytest
 
 from tests.analysis import task_samples
 from tests.conftest import GOLDEN
+from tests.launch.deployments import attach, docker, embedded, program
 from tests.record import samples
 from tests.record.test_store import ENTRY, FIRST, LOAD, TASK, stored
 from tgi_bench.devices.observation import Telemetry
 from tgi_bench.errors import ResultsError, RunFileError
+from tgi_bench.launch.launcher import Launcher
 from tgi_bench.load_observation import ClientFloor, LoadStage, RequestObservation
 from tgi_bench.observation import PublishedEntry, StepObservation
 from tgi_bench.record import database, formats
@@ -142,8 +144,8 @@ def test_a_value_that_cannot_have_been_written(tmp_path: Path, spoil: str, says:
     [
         ("UPDATE deployments SET launcher = 'rocket'", "rocket"),
         ("UPDATE deployments SET tgi_version = 'x'", "`x`"),
-        ("UPDATE deployments SET host = '[]'", "must be a mapping"),
-        ("UPDATE deployments SET launcher = 'docker', host = '[]'", "must be a mapping"),
+        ("UPDATE deployments SET launcher_keys = '[]'", "EmbeddedKeys"),
+        ("UPDATE deployments SET launcher = 'docker', launcher_keys = '[]'", "DockerKeys"),
         ("UPDATE deployment_arguments SET name = 'num_rhard'", "has no argument 'num_rhard'"),
         ("UPDATE deployment_arguments SET value = '[1]'", r"value is \[1\]"),
         (_asked("$.prompt_seed", "'x'"), "prompt_seed: Input should be a valid integer"),
@@ -292,6 +294,56 @@ def test_a_damaged_file_of_an_older_format(
         RunStore.open(tmp_path, writable)
     assert "\n" not in str(caught.value)
     assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("launcher", "host", "read"),
+    [
+        ("docker", '{"gpus": null}', docker()),
+        (
+            "docker",
+            '{"gpus": "2", "shm_size": "1g", "volumes": ["a:/b"], "network": "host", '
+            '"options": [["cap_add", "[\\"A\\"]"], ["init", "true"]]}',
+            docker(
+                gpus="2",
+                shm_size="1g",
+                volumes=["a:/b"],
+                network="host",
+                options={"cap_add": ["A"], "init": True},
+            ),
+        ),
+        ("process", "null", program()),  # of an imported report
+        ("process", '{"command": ["a", "b c"]}', program("a", "b c")),
+        ("attach", '{"url": "http://h", "master_socket": null}', attach("http://h")),
+        (
+            "attach",
+            '{"url": null, "master_socket": "/s", "verify_tls": false, "headers": [["X", "$A"]]}',
+            attach(sockets="/s", verify_tls=False, headers={"X": "$A"}),
+        ),
+        ("embedded", "null", embedded(accelerator="H100-SXM")),
+        (
+            "embedded",
+            '{"calibration": "c d", "visible_devices": 2}',
+            embedded(accelerator="H100-SXM", calibration="c d", visible_devices=2),
+        ),
+    ],
+)
+def test_launchers_of_format_5_have_the_keys_of_their_experiment(
+    tmp_path: Path, launcher: str, host: str, read: Launcher
+) -> None:
+    file = tmp_path / "run.db"
+    file.write_bytes(gzip.decompress((GOLDEN / "formats" / "5" / "run.db.gz").read_bytes()))
+    connection = sqlite3.connect(file)
+    connection.execute(
+        "UPDATE deployments SET launcher = ?, host = ?, accelerator = 'H100-SXM'", (launcher, host)
+    )
+    connection.commit()
+    connection.close()
+    for writable in (False, True):
+        with RunStore.open(tmp_path, writable) as store:
+            found = {d.deployment_id: d.launcher for d in store.header().plan.deployments}
+        assert found == dict.fromkeys(found, read)
+        assert found
 
 
 def test_the_history_of_the_format_names_every_version() -> None:

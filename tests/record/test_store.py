@@ -17,11 +17,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.analysis import task_samples
+from tests.launch.deployments import attach, docker, embedded, program, transformers
 from tests.record import samples
 from tgi_bench.devices.observation import Telemetry, without_devices
 from tgi_bench.engines.arguments import arguments_of
 from tgi_bench.errors import ResultsError
 from tgi_bench.kinds.load.run import LoadRecording
+from tgi_bench.launch.launcher import Launcher
 from tgi_bench.load_observation import ClientFloor, LoadStage, RequestObservation
 from tgi_bench.observation import (
     FigureKind,
@@ -35,18 +37,7 @@ from tgi_bench.observation import (
     TrialEnd,
 )
 from tgi_bench.plan.load_trial import TraceTimes
-from tgi_bench.plan.plan import (
-    ArgumentValue,
-    AttachOptions,
-    DockerOptions,
-    Engine,
-    HostOptions,
-    LauncherKind,
-    Plan,
-    ProcessOptions,
-    Sampling,
-    Timeouts,
-)
+from tgi_bench.plan.plan import ArgumentValue, Engine, Plan, Sampling, Timeouts
 from tgi_bench.plan.task_trial import Dtype, FindBatch, TaskDevice
 from tgi_bench.record.store import RunStore
 from tgi_bench.task_observation import DirectFacts, TaskRun
@@ -133,7 +124,7 @@ _fractions = st.none() | st.floats(min_value=0.001, max_value=1.0)
         watermark=st.booleans(),
     ),
     seed=st.none() | st.integers(min_value=0, max_value=2**64),
-    launcher=st.sampled_from(LauncherKind),
+    launcher=st.sampled_from((docker(), program(), embedded(), attach("http://h:1"))),
     assumed=st.booleans(),
 )
 def test_any_plan_is_read_back_equal(
@@ -141,7 +132,7 @@ def test_any_plan_is_read_back_equal(
     values: list[tuple[str, ArgumentValue]],
     sampling: Sampling,
     seed: int | None,
-    launcher: LauncherKind,
+    launcher: Launcher,
     assumed: bool,
 ) -> None:
     deployment = replace(
@@ -493,27 +484,28 @@ def _folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("launcher", "host"),
+    "launcher",
     [
-        (LauncherKind.EMBEDDED, None),
-        (LauncherKind.PROCESS, None),  # of an imported report
-        (LauncherKind.PROCESS, ProcessOptions(("python", "-m", "x y"))),
-        (LauncherKind.ATTACH, AttachOptions("http://h:1", "/tmp/s-0")),
-        (LauncherKind.ATTACH, AttachOptions("http://h:1")),
-        (LauncherKind.DOCKER, DockerOptions()),
-        (
-            LauncherKind.DOCKER,
-            DockerOptions("0,3", "1g", ("/a:/b", "c:/d:ro"), "net", (("cap_add", '["SYS_NICE"]'),)),
+        embedded(visible_devices=2, calibration="x 1"),
+        transformers("cpu", random_weights=True, weights_seed=3),
+        program(),
+        program("python", "-m", "x y"),
+        attach("http://h:1", "/tmp/s-0", verify_tls=False, headers={"X-Team": "a"}),
+        attach("http://h:1"),
+        docker(),
+        docker(
+            gpus="0,3",
+            shm_size="1g",
+            volumes=["/a:/b", "c:/d:ro"],
+            network="net",
+            options={"cap_add": ["SYS_NICE"], "init": True},
         ),
     ],
 )
-def test_a_deployment_of_every_launcher_comes_back(
-    tmp_path: Path, launcher: LauncherKind, host: HostOptions
-) -> None:
+def test_a_deployment_of_every_launcher_comes_back(tmp_path: Path, launcher: Launcher) -> None:
     asked = replace(
         samples.deployment(),
         launcher=launcher,
-        host=host,
         engine=Engine.VLLM,
         env=("HF_TOKEN", "B"),
         timeouts=Timeouts(1.5, 2.5, 3.5, 4.5),

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.launch.deployments import docker
 from tests.published.tables import APRIL_13, NAMES, run_of, text_of
 from tests.report.example import PUBLISHED, published_run, simulated_run
 from tgi_bench.analysis.run import Origin, Run
@@ -17,12 +18,12 @@ from tgi_bench.errors import InputError
 from tgi_bench.estimate.calibration import dump, published
 from tgi_bench.kinds.batch.compared import SIMULATED_WITH
 from tgi_bench.kinds.batch.estimated import section, summary_section
+from tgi_bench.kinds.batch.estimated_data import estimates_csv
 from tgi_bench.kinds.batch.estimated_measured import compared
 from tgi_bench.kinds.batch.metrics import TrialSummary
-from tgi_bench.kinds.documents import documents, estimates_csv, rst_page
+from tgi_bench.kinds.documents import documents, rst_page
 from tgi_bench.kinds.json_document import as_json
 from tgi_bench.observation import PublishedEntry
-from tgi_bench.plan.plan import LauncherKind
 from tgi_bench.published.page import imported_documents
 from tgi_bench.published.tgi import parse
 from tgi_bench.published.tgi_notes import tgi_notes
@@ -144,7 +145,7 @@ def test_what_cannot_be_estimated() -> None:
 def test_measured_figures_on_the_accelerator_of_the_experiment() -> None:
     run = simulated_run()
     deployments = tuple(
-        replace(d, deployment=replace(d.deployment, launcher=LauncherKind.DOCKER), facts=None)
+        replace(d, deployment=replace(d.deployment, launcher=docker()), facts=None)
         for d in run.deployments
     )
     measured = replace(run, origin=Origin.MEASURED, deployments=deployments)

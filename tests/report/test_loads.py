@@ -12,6 +12,7 @@ from itertools import pairwise
 import pytest
 
 from tests.analysis.samples import MS, OK, deployment, facts
+from tests.launch.deployments import attach
 from tests.report.example import simulated_run
 from tests.report.load_example import (
     SLOS,
@@ -26,8 +27,9 @@ from tests.report.load_example import (
 )
 from tgi_bench.analysis.rules import Verdict, failed
 from tgi_bench.analysis.run import DeploymentRecord, Origin, Run
-from tgi_bench.kinds.documents import as_csv, as_json, documents, loads_csv
+from tgi_bench.kinds.documents import as_csv, as_json, documents
 from tgi_bench.kinds.load import prompt_words, tables, words
+from tgi_bench.kinds.load.columns import loads_csv
 from tgi_bench.kinds.load.figures import LoadSummary, SearchAnswer, Steadiness
 from tgi_bench.kinds.load.group import groups
 from tgi_bench.load_observation import RequestOutcome
@@ -57,7 +59,7 @@ from tgi_bench.plan.load_trial import (
     Workload,
     WorkloadFile,
 )
-from tgi_bench.plan.plan import ANY_MODEL, MODEL_SERVED, AttachOptions, LauncherKind
+from tgi_bench.plan.plan import ANY_MODEL, MODEL_SERVED
 from tgi_bench.report.source import COMMAND
 
 S = 1_000 * MS
@@ -639,8 +641,7 @@ def test_a_running_server_of_which_nobody_said_anything() -> None:
     """Not known in words, null in JSON, empty in CSV; what it said stands in their place."""
     server = replace(
         deployment(1),
-        launcher=LauncherKind.ATTACH,
-        host=AttachOptions("http://h:1"),
+        launcher=attach("http://h:1"),
         arguments=(),
         version_assumed=True,
     )

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
+from tests.launch.deployments import attach
 from tests.report.example import simulated_run
 from tgi_bench.analysis.run import Origin, Run
 from tgi_bench.kinds.batch.metrics import TrialSummary
 from tgi_bench.kinds.documents import as_csv, documents
 from tgi_bench.kinds.json_document import as_json
 from tgi_bench.observation import Identity, Outcome, ShardFacts, TrialEnd
-from tgi_bench.plan.plan import AttachOptions, LauncherKind
 from tgi_bench.report.source import EXPERIMENT_FILE, OPTIONS, RESULTS
 
 VLLM = Identity("vllm", "0.32.0", ("org/other", "org/more"), revision="0a1b")
@@ -29,8 +29,7 @@ def _attached(identity: Identity, shards: ShardFacts | None = None) -> Run:
     assert record.facts is not None
     deployment = replace(
         record.deployment,
-        launcher=LauncherKind.ATTACH,
-        host=AttachOptions("http://h:80"),
+        launcher=attach("http://h:80"),
         arguments=(),
     )
     facts = replace(
@@ -116,7 +115,7 @@ def test_a_model_that_the_experiment_names_is_not_what_its_server_says() -> None
     run = simulated_run()
     record = run.deployments[0]
     assert record.facts is not None
-    deployment = replace(record.deployment, launcher=LauncherKind.ATTACH)
+    deployment = replace(record.deployment, launcher=attach())
 
     def simulation(identity: Identity) -> str:
         facts = replace(record.facts, identity=identity) if record.facts is not None else None

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+from tests.launch.deployments import docker
 from tests.report.example import simulated_run
 from tgi_bench.analysis.run import Run
 from tgi_bench.engines.engine import Engine
 from tgi_bench.kinds.documents import documents
 from tgi_bench.kinds.json_document import as_json
 from tgi_bench.observation import ShardFacts
-from tgi_bench.plan.plan import LauncherArgument, LauncherKind
+from tgi_bench.plan.plan import LauncherArgument
 
 
 def _with_details(run: Run) -> Run:
@@ -84,8 +85,7 @@ def test_ranks_that_were_not_asked() -> None:
 def test_a_simulated_server_in_a_container_is_not_said_to_be_the_embedded_one() -> None:
     run = simulated_run()
     records = tuple(
-        replace(r, deployment=replace(r.deployment, launcher=LauncherKind.DOCKER))
-        for r in run.deployments
+        replace(r, deployment=replace(r.deployment, launcher=docker())) for r in run.deployments
     )
     page = documents(replace(run, deployments=records))["report.md"]
     assert "**Simulated.** The server says of itself that it simulates" in page

@@ -175,10 +175,7 @@ def test_the_estimate_is_of_the_device_that_was_found(device: str, name: str) ->
     run = measured(seen(ONE, gpus(1, device)))
     found = []
     for other in accelerator_names():
-        deployments = tuple(
-            replace(d, embedded=replace(d.embedded, accelerator=other))
-            for d in run.plan.deployments
-        )
+        deployments = tuple(replace(d, accelerator=other) for d in run.plan.deployments)
         asked = replace(run, plan=replace(run.plan, deployments=deployments))
         if "the estimate is of the" in devices_section(asked, [ONE]):
             found.append(other)

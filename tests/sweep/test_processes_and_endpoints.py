@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.launch.deployments import launch
 from tests.launch.test_program import FAKE, _options, _serve
 from tests.sweep.real_servers import ROOT, SERVE, ends, experiment, tgi_bench, the_run
-from tgi_bench.launch.launcher import launch
 from tgi_bench.observation import StepObservation
 from tgi_bench.record.store import RunStore
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.launch.deployments import transformers
 from tests.sweep.experiments import only_run, outcomes
 from tests.sweep.loads import requests
 from tests.sweep.processes import Tool
@@ -16,7 +17,6 @@ from tgi_bench.cli.run_view import load
 from tgi_bench.kinds.load.figures import LoadSummary
 from tgi_bench.load_observation import RequestOutcome
 from tgi_bench.observation import StepObservation
-from tgi_bench.plan.plan import TransformersOptions
 from tgi_bench.record.store import RunStore
 
 ENDED = (0, 3)
@@ -65,8 +65,8 @@ def test_a_sweep_of_a_real_model(tool: Tool, model: Path, monkeypatch: pytest.Mo
     assert set(outcomes(run_dir).values()) == {"ok"}
     run = load(run_dir)
     assert run.origin == "measured"
-    host = TransformersOptions("cpu", random_weights=True, weights_seed=3)
-    assert [d.deployment.host for d in run.deployments] == [host, host]
+    launcher = transformers("cpu", random_weights=True, weights_seed=3)
+    assert [d.deployment.launcher for d in run.deployments] == [launcher, launcher]
     assert all(d.facts is not None and not d.facts.simulated for d in run.deployments)
     report = (run_dir / "report.md").read_text(encoding="utf-8")
     assert "imulated" not in report

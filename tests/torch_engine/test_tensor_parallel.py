@@ -15,7 +15,7 @@ import pytest  # noqa: E402
 import torch  # noqa: E402
 
 from tests.torch_engine.tiny import spec, write_config  # noqa: E402
-from tgi_bench.launch.program import free_ports  # noqa: E402
+from tgi_bench.launch.process import free_ports  # noqa: E402
 from tgi_bench.torch_engine.generation import generate  # noqa: E402
 from tgi_bench.torch_engine.loading import load  # noqa: E402
 

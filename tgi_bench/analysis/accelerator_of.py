@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tgi_bench.analysis.run import DOUBTFUL, DeploymentRecord, Origin
 from tgi_bench.observation import ServerFacts
-from tgi_bench.plan.plan import ASSUMED_ACCELERATOR, LauncherKind, TransformersOptions
+from tgi_bench.plan.plan import ASSUMED_ACCELERATOR
 
 Environment = Sequence[tuple[str, str]]
 """Of a run: names and values."""
@@ -94,11 +94,10 @@ def device_of(
 
     What the server's start or the client's machine says goes before what the experiment says.
     """
-    host = record.deployment.host
-    if isinstance(host, TransformersOptions):
-        return _own(environment, record, host)
-    planned = record.deployment.embedded.accelerator
-    if record.deployment.launcher is LauncherKind.EMBEDDED:
+    launcher, planned = record.deployment.launcher, record.deployment.accelerator
+    if launcher.own_device is not None:
+        return _own(environment, record, launcher.own_device)
+    if launcher.simulates:
         return (
             NamedAccelerator(planned, "which the embedded server simulates")
             if planned
@@ -112,7 +111,7 @@ def device_of(
         return _SAID_CPU
     said = () if record.facts is None else record.facts.details
     texts = [text for name, text in said if name == _GPUS]
-    if record.deployment.launcher is LauncherKind.PROCESS:
+    if launcher.on_this_machine:
         texts += [text for name, text in environment if name == _GPUS]
     for text in texts:
         row = row_of(text)
@@ -145,10 +144,10 @@ def said_info(facts: ServerFacts) -> dict[str, object]:
 
 
 def _own(
-    environment: Environment, record: DeploymentRecord, host: TransformersOptions
+    environment: Environment, record: DeploymentRecord, device: str
 ) -> NamedAccelerator | NoDevice:
     """This machine's, on which the embedded server's engine `transformers` ran the model."""
-    if (_device_type(record) or host.device) == "cpu":
+    if (_device_type(record) or device) == "cpu":
         return _ON_CPU
     text = dict(environment).get(_GPUS, "")
     rows = {row_of(gpu) for gpu in text.split("; ")}

@@ -24,14 +24,7 @@ from tgi_bench.estimate.memory import (
 from tgi_bench.estimate.setup import Setup
 from tgi_bench.estimate.step_time import decode_time, generate_s, prefill_time
 from tgi_bench.estimate.tables import accelerator, model_shape
-from tgi_bench.plan.plan import (
-    BatchTrial,
-    Deployment,
-    LauncherKind,
-    Plan,
-    SimulatedOptions,
-    TransformersOptions,
-)
+from tgi_bench.plan.plan import BatchTrial, Deployment, Plan
 
 MEMORY = "memory"
 KV_POOL = "KV pool"
@@ -57,7 +50,7 @@ class Planned:
 def stack_name(deployment: Deployment) -> str:
     """TGI's with its version; another engine's title and version; `transformers` where the
     embedded server runs the model with it, whichever version of TGI it behaves as."""
-    if isinstance(deployment.host, TransformersOptions):
+    if deployment.launcher.own_device is not None:
         return TRANSFORMERS
     if deployment.engine is Engine.TGI:
         return tgi_stack(deployment.tgi_version)
@@ -74,16 +67,15 @@ def planned_setup(
     visible_devices: GPUs that the server sees, where that is known better than by the plan; with
     num_shard 1 TGI's padded class lets transformers split the layers over all of them.
     """
-    if isinstance(deployment.host, TransformersOptions) and deployment.host.layer_split:
+    visible = deployment.launcher.visible_devices
+    if visible is None:
         raise InputError("its layers lie on several devices, whose number is not recorded")
     stack = stack_name(deployment)
     tgi = deployment.engine is Engine.TGI
     model, dtype = model_shape(deployment.model), deployment.argument("dtype")
-    host = deployment.host
-    own = isinstance(host, TransformersOptions)
-    if visible_devices is None:
-        visible_devices = host.visible_devices if isinstance(host, SimulatedOptions) else 1
-    split = visible_devices if model.padded and deployment.num_shard == 1 else 1
+    if visible_devices is not None:
+        visible = visible_devices
+    split = visible if model.padded and deployment.num_shard == 1 else 1
     setup = Setup(
         model=model,
         accelerator=accelerator(device or _planned(deployment)),
@@ -91,7 +83,7 @@ def planned_setup(
         quantize=deployment.quantize,
         dtype=dtype if isinstance(dtype, str) else "float16",
         prompt_logprobs=tgi and stack_of(stack).prompt_logprobs,
-        generator="transformers" if own else "tgi",
+        generator="tgi" if deployment.launcher.own_device is None else "transformers",
         split_devices=split,
     )
     return Planned(setup, stack)
@@ -152,12 +144,9 @@ def calibration_of(deployment: Deployment, chooser: Chooser) -> Calibration | No
     None where there is none, and for an embedded server that is to compute without.
     InputError for an unknown one, or what `chooser` raises.
     """
-    word = None
-    if deployment.launcher is LauncherKind.EMBEDDED:
-        host = deployment.host
-        word = host.calibration if isinstance(host, SimulatedOptions) else None
-        if word is None:
-            return None
+    word = deployment.launcher.calibration
+    if deployment.simulated and word is None:
+        return None
     planned = deployment.planned_accelerator
     return None if planned is None else chooser(word)(planned, stack_name(deployment))
 

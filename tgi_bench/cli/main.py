@@ -242,13 +242,14 @@ def clean() -> None:
     These are processes, containers and sockets. What belongs to a sweep that still runs is
     not touched. A sweep does this when it begins.
     """
+    from tgi_bench.launch import LAUNCHERS
     from tgi_bench.launch.left_behind import end_left
 
-    left = end_left(containers=True)
+    left = end_left(LAUNCHERS)
     for line in left.sentences() or ["nothing was left"]:
         echo(line)
-    if left.not_asked:
-        echo(f"containers were not looked for: {left.not_asked}")
+    for line in left.not_asked:
+        echo(line)
 
 
 @cli.command()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-
 from rich.console import Console
 from rich.table import Table
 
@@ -15,16 +13,7 @@ from tgi_bench.cli.tables import standard_output
 from tgi_bench.cli.task_table import print_tasks
 from tgi_bench.engines.engine import Engine, engine_spec
 from tgi_bench.engines.versions import NEWEST, is_known
-from tgi_bench.plan.plan import (
-    AttachOptions,
-    BatchTrial,
-    Deployment,
-    DockerOptions,
-    Plan,
-    ProcessOptions,
-    SimulatedOptions,
-    TransformersOptions,
-)
+from tgi_bench.plan.plan import BatchTrial, Deployment, Plan
 from tgi_bench.report.durations import counted, duration
 
 GIB = 2**30
@@ -94,8 +83,9 @@ def _print_deployment(console: Console, deployment: Deployment, position: str) -
     if deployment.engine is Engine.TGI and not is_known(deployment.tgi_version):
         version += f" (newer than {NEWEST}, whose arguments are taken)"
     console.print(f"deployment {position}  {deployment.deployment_id}", style="bold", markup=False)
+    launcher = f"{deployment.launcher.name} {deployment.launcher.words(deployment)}"
     console.print(
-        f"  {_host(deployment)}, {version}{assumed}",
+        f"  {launcher}, {version}{assumed}",
         markup=False,
         soft_wrap=not console.is_terminal,
     )
@@ -103,30 +93,6 @@ def _print_deployment(console: Console, deployment: Deployment, position: str) -
         console.print(f"  handed on by name: {', '.join(deployment.env)}", markup=False)
     given = " ".join(f"{a.name}={a.value}" for a in deployment.arguments if a.value is not None)
     console.print(f"  {given or 'launcher arguments: defaults only'}", markup=False)
-
-
-def _host(deployment: Deployment) -> str:
-    """The launcher and what it starts: an image, a command, an address."""
-    launcher = deployment.launcher.value
-    match deployment.host:
-        case DockerOptions():
-            gpus = deployment.host.gpus
-            return f"{launcher} {deployment.image}, GPUs: {gpus or deployment.num_shard}"
-        case ProcessOptions(command):
-            return f"{launcher} {shlex.join(command or engine_spec(deployment.engine).program)}"
-        case AttachOptions(url, socket):
-            return f"{launcher} {url or 'without a router'}, sockets: {socket or 'none'}"
-        case TransformersOptions(device, random_weights):
-            weights = ", random weights" if random_weights else ""
-            return f"{launcher} ({deployment.embedded.engine}, device {device}{weights})"
-        case None:
-            embedded = deployment.embedded
-            return f"{launcher} ({embedded.engine}, {embedded.accelerator})"
-        case SimulatedOptions(calibration, visible):
-            embedded = deployment.embedded
-            how = f", calibration {calibration}" if calibration else ""
-            how += f", {visible} visible devices" if visible > 1 else ""
-            return f"{launcher} ({embedded.engine}, {embedded.accelerator}{how})"
 
 
 def _trial_table(

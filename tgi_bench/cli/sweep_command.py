@@ -15,11 +15,10 @@ from tgi_bench.errors import NotRecordedError, ResultsError, TgiBenchError
 from tgi_bench.kinds.batch.metrics import TrialSummary
 from tgi_bench.kinds.direct.figures import TaskSummary
 from tgi_bench.kinds.load.figures import LoadSummary
-from tgi_bench.launch.launcher import require_startable
 from tgi_bench.load_observation import ClientFloor, LoadStage
 from tgi_bench.observation import Outcome
 from tgi_bench.plan.experiment import AnyExperiment, to_json
-from tgi_bench.plan.plan import AttachOptions, LauncherKind, Plan
+from tgi_bench.plan.plan import Deployment, Plan
 from tgi_bench.record.environment import Questions, asking
 from tgi_bench.report.durations import counted
 from tgi_bench.report.source import EXPERIMENT_FILE, OPTIONS, RESULTS
@@ -67,13 +66,12 @@ def sweep(sought: SweepAsked, options: SweepOptions) -> int:
     """Run the sweep, or go on with one, and write its reports; returns the exit code."""
     plan = sought.plan
     for deployment in plan.deployments:
-        require_startable(deployment)
+        deployment.launcher.require_startable(deployment)
+        _require_computable(deployment)
     if plan.task_trials:
         from tgi_bench.torch_engine.spec import require_extra
 
         require_extra()
-    if any(d.launcher is LauncherKind.EMBEDDED for d in plan.deployments):
-        _require_computable(plan)
     if any(trial.workload.file is not None for trial in plan.load_trials):
         from tgi_bench.drive.load_files import require_files
 
@@ -90,8 +88,8 @@ def sweep(sought: SweepAsked, options: SweepOptions) -> int:
 
 def _workers_ahead(plan: Plan) -> int:
     """Workers of the load client to start at once: one, where a load is the first thing done."""
-    attached = all(d.launcher is LauncherKind.ATTACH for d in plan.deployments)
-    return 1 if attached and plan.load_trials and not plan.trials else 0
+    runs_already = not any(d.launcher.started_by_us for d in plan.deployments)
+    return 1 if runs_already and plan.load_trials and not plan.trials else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +109,11 @@ def _made(sought: SweepAsked, options: SweepOptions, questions: Questions) -> _M
     from tgi_bench.record.store import RunHeader, RunStore
 
     console, plan = standard_output(), sought.plan
-    docker = any(d.launcher is LauncherKind.DOCKER for d in plan.deployments)
-    for line in end_left(docker).sentences():
+    for line in end_left({type(d.launcher) for d in plan.deployments}).sentences():
         console.print(line, markup=False, soft_wrap=True)
     for note in idle_skip_notes(sought.experiment):
         console.print(note, markup=False)
-    for note in _address_notes(plan):
+    for note in dict.fromkeys(n for d in plan.deployments for n in d.launcher.notes()):
         console.print(note, markup=False, soft_wrap=True)
     if options.resume:
         return _Made(_resumable(options.results, plan), console, questions.resumed())
@@ -153,7 +150,7 @@ def _options(sought: SweepAsked, options: SweepOptions) -> tuple[tuple[str, str]
 
 def _simulated_with(plan: Plan) -> tuple[tuple[str, str], ...]:
     """The calibration that the embedded servers compute with, whole: its file may change later."""
-    if all(d.host is None for d in plan.deployments):
+    if all(d.launcher.calibration is None for d in plan.deployments):
         return ()
     from tgi_bench.analysis.planned import calibration_of
     from tgi_bench.cli.files import chooser
@@ -163,39 +160,23 @@ def _simulated_with(plan: Plan) -> tuple[tuple[str, str], ...]:
     used = {
         calibration
         for deployment in plan.deployments
-        if deployment.launcher is LauncherKind.EMBEDDED
-        and (calibration := calibration_of(deployment, chooser)) is not None
+        if deployment.simulated and (calibration := calibration_of(deployment, chooser)) is not None
     }
     return tuple((SIMULATED_WITH, dump((calibration,))) for calibration in used)
 
 
-def _require_computable(plan: Plan) -> None:
-    """Raise InputError where the embedded server could not compute a deployment."""
-    from tgi_bench.analysis.planned import calibration_of, planned_setup
-    from tgi_bench.cli.files import chooser
-    from tgi_bench.torch_engine.spec import require_extra
+def _require_computable(deployment: Deployment) -> None:
+    """Raise InputError where a server that simulates, or runs the model itself, could not."""
+    if deployment.simulated:
+        from tgi_bench.analysis.planned import calibration_of, planned_setup
+        from tgi_bench.cli.files import chooser
 
-    for deployment in plan.deployments:
-        if deployment.simulated:
-            planned_setup(deployment)
-            calibration_of(deployment, chooser)
-        elif deployment.launcher is LauncherKind.EMBEDDED:
-            require_extra()
+        planned_setup(deployment)
+        calibration_of(deployment, chooser)
+    elif deployment.launcher.own_device is not None:
+        from tgi_bench.torch_engine.spec import require_extra
 
-
-def _address_notes(plan: Plan) -> tuple[str, ...]:
-    """A line for each running server that is asked at another address than was given."""
-    hosts = [d.host for d in plan.deployments if isinstance(d.host, AttachOptions)]
-    urls = {host.url for host in hosts if host.url is not None}
-    if not urls:
-        return ()
-    from tgi_bench.launch.attach import base_url
-
-    return tuple(
-        f"{url}: asked at {base}, for the paths that are asked begin with /v1 themselves"
-        for url in sorted(urls)
-        if (base := base_url(url)) != url
-    )
+        require_extra()
 
 
 def _resumable(results: Path, plan: Plan) -> Path:

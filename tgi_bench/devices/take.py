@@ -14,15 +14,8 @@ from collections.abc import Mapping
 from dataclasses import astuple, dataclass
 from enum import StrEnum
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from tgi_bench.devices.observation import Device, DeviceKind, DeviceSample
-from tgi_bench.plan.plan import (
-    AttachOptions,
-    Deployment,
-    DockerOptions,
-    TransformersOptions,
-)
 
 POWERCAP = Path("/sys/class/powercap")
 PROGRAM = (sys.executable, "-m", "tgi_bench.devices.sampler")
@@ -30,6 +23,10 @@ RAPL_ZONES = "intel-rapl:*"
 """The kernel's name for AMD's counters too."""
 _DRIVERS = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
 """Of NVIDIA on Linux, and on Windows' Linux."""
+
+
+SIMULATED = "the server simulates: no device computes"
+ELSEWHERE = "the server is another machine's"
 
 
 class Whose(StrEnum):
@@ -69,36 +66,6 @@ def why_nothing_to_sample(powercap: Path = POWERCAP) -> str:
     return "this machine has no NVIDIA driver and no RAPL counter"
 
 
-SIMULATED = "the server simulates: no device computes"
-ELSEWHERE = "the server is another machine's"
-_HERE = frozenset({"localhost", "127.0.0.1", "::1"})
-_ALL = "all"
-_ALL_GPUS = 1 << 10
-"""More than a machine has."""
-
-
-def choice_of(deployment: Deployment, environ: Mapping[str, str]) -> Take | str:
-    """The devices of a deployment as far as its plan tells; str: why none is sampled.
-
-    Of these the sampler takes the GPUs on which the server's processes are seen to compute.
-    """
-    match deployment.host:
-        case AttachOptions(url=url, master_socket=path):
-            # A unix socket is of this machine, wherever its router may be.
-            if path is None and urlsplit(url or "").hostname not in _HERE:
-                return ELSEWHERE
-            return Take(None, 0, True, Whose.UNKNOWN, (os.getpid(),))
-        case DockerOptions(gpus=gpus):
-            if _is_elsewhere(environ.get("DOCKER_HOST", "")):
-                return ELSEWHERE
-            return _of_container(gpus, deployment.num_shard)
-        case TransformersOptions(device="cpu"):
-            return own_devices(1, environ, cpu_only=True)
-        case TransformersOptions(layer_split=True):
-            return own_devices(_ALL_GPUS, environ)
-    return SIMULATED if deployment.simulated else own_devices(deployment.num_shard, environ)
-
-
 def own_devices(count: int, environ: Mapping[str, str], cpu_only: bool = False) -> Take:
     """Those of processes that descend from this one: `count` GPUs of those it may use, and RAPL.
 
@@ -106,24 +73,11 @@ def own_devices(count: int, environ: Mapping[str, str], cpu_only: bool = False) 
 
     environ: CUDA_VISIBLE_DEVICES says which it may use.
     """
-    gpus = () if cpu_only else _visible(environ.get("CUDA_VISIBLE_DEVICES"))
+    gpus = () if cpu_only else listed_gpus(environ.get("CUDA_VISIBLE_DEVICES"))
     return Take(gpus, count, True, Whose.CHILDREN, (os.getpid(),))
 
 
-def _of_container(gpus: str | None, num_shard: int) -> Take:
-    """gpus: as in DockerOptions."""
-    named: tuple[str, ...] | None = None
-    count = num_shard
-    if gpus is not None and gpus.isdecimal():
-        count = int(gpus)
-        named = None if count else ()
-    elif gpus is not None and gpus != _ALL:
-        named = _visible(gpus) or ()
-        count = len(named)
-    return Take(named, count, True, Whose.CONTAINER, (os.getpid(),))
-
-
-def _visible(text: str | None) -> tuple[str, ...] | None:
+def listed_gpus(text: str | None) -> tuple[str, ...] | None:
     """CUDA's list of devices: numbers or UUIDs up to the first that is none; None: all."""
     if text is None:
         return None
@@ -133,10 +87,6 @@ def _visible(text: str | None) -> tuple[str, ...] | None:
             break
         names.append(name)
     return tuple(names)
-
-
-def _is_elsewhere(docker_host: str) -> bool:
-    return bool(docker_host) and not docker_host.startswith("unix:")
 
 
 BEGIN, END = "begin", "end"

@@ -15,16 +15,7 @@ from tgi_bench.analysis.rules import Check, Rule, Seen, apply
 from tgi_bench.analysis.run import DeploymentRecord
 from tgi_bench.engines.engine import Engine, engine_spec
 from tgi_bench.observation import Identity, ServerFacts
-from tgi_bench.plan.plan import (
-    ANY_MODEL,
-    ASSUMED_ACCELERATOR,
-    AttachOptions,
-    Deployment,
-    DockerOptions,
-    LauncherKind,
-    ProcessOptions,
-    TransformersOptions,
-)
+from tgi_bench.plan.plan import ANY_MODEL, Deployment
 
 _COMMIT = re.compile(r"[0-9a-f]{7,40}")
 _NUMBERS = re.compile(r"v?(\d{1,3})\.(\d{1,3})(?:\.(\d{1,3}))?")
@@ -76,8 +67,7 @@ def _well(seen: Sequence[Seen]) -> str:
 def _engine(deployment: Deployment, facts: ServerFacts) -> Seen | str:
     """A running server may be of any engine, unless the experiment says something of it."""
     asked, said = deployment.engine, facts.identity.engine
-    attached = deployment.launcher is LauncherKind.ATTACH
-    if attached and asked is Engine.TGI and deployment.version_assumed:
+    if deployment.launcher.said_by_server and asked is Engine.TGI and deployment.version_assumed:
         return "no engine was asked for"
     if said is None:
         return "the server does not say its engine"
@@ -161,7 +151,7 @@ def _protocol(deployment: Deployment, facts: ServerFacts) -> Seen | str:
 
 def _device(deployment: Deployment, facts: ServerFacts) -> Seen | str:
     said = said_devices(facts)
-    asked = _asked_device(deployment)
+    asked = deployment.launcher.asked_device(deployment)
     if asked is None:
         return "no GPU was asked for"
     if not said:
@@ -170,20 +160,6 @@ def _device(deployment: Deployment, facts: ServerFacts) -> Seen | str:
         return "the server says that it simulates"
     right = said == {_CPU} if asked == _CPU else _CPU not in said
     return _compared(right, ", ".join(sorted(said)), asked)
-
-
-def _asked_device(deployment: Deployment) -> str | None:
-    """ "cpu", "cuda" or "a GPU" where the experiment asks for it; None where it does not."""
-    match deployment.host:
-        case TransformersOptions(device=device) if device != "auto":
-            return device
-        case DockerOptions(gpus=gpus) if deployment.launcher is LauncherKind.DOCKER:
-            return None if gpus in ("0", "") else "a GPU"
-        case ProcessOptions() | AttachOptions():
-            planned = deployment.embedded.accelerator
-            return None if planned in ("", ASSUMED_ACCELERATOR) else f"a GPU ({planned})"
-        case _:
-            return None
 
 
 def _dtype(deployment: Deployment, facts: ServerFacts) -> Seen | str:

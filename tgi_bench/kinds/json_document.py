@@ -188,7 +188,7 @@ def _deployment(record: DeploymentRecord) -> Json:
         }
     return {
         "deployment_id": d.deployment_id,
-        "launcher": d.launcher.value,
+        "launcher": d.launcher.name,
         "engine": engine,
         "image": d.image,
         "tgi_version": known_version(d),

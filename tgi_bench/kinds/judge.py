@@ -34,7 +34,7 @@ from tgi_bench.kinds.roofline_rule import check_roofline
 from tgi_bench.load_observation import ClientFloor
 from tgi_bench.observation import Outcome, TrialEnd
 from tgi_bench.plan.load_trial import LoadTrial
-from tgi_bench.plan.plan import BatchTrial, LauncherKind, Plan
+from tgi_bench.plan.plan import BatchTrial, Plan
 
 LEAST_RUNS = 3
 MOST_RANK_SPREAD = 0.10
@@ -115,7 +115,7 @@ def _failed(plan: Plan, trials: Trials, loads: Loads) -> Check:
     if bad:
         of_loads = {load.trial.trial_id for load in loads}
         unmeasured = {load.trial.trial_id for load in loads if _unmeasured(load)}
-        attached = all(d.launcher is LauncherKind.ATTACH for d in plan.deployments)
+        attached = not any(d.launcher.started_by_us for d in plan.deployments)
         failing = tuple(
             Failing(
                 of.trial_id,

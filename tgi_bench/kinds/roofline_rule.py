@@ -22,7 +22,6 @@ from tgi_bench.kinds.batch.scaling import has_figures
 from tgi_bench.kinds.load.figures import LoadSummary
 from tgi_bench.kinds.load.rows import load_rows, time_text
 from tgi_bench.plan.load_trial import Fixed
-from tgi_bench.plan.plan import LauncherKind
 
 NAME = "no figure is faster than the hardware allows"
 LEAST_WEIGHTS_BYTES = 2**28
@@ -112,7 +111,7 @@ def _setup(environment: Environment, origin: Origin, record: DeploymentRecord) -
     if not device.named:
         return "nobody named the accelerator (server.embedded.accelerator)"
     stated = deployment.argument("quantize") or deployment.argument("dtype")
-    if deployment.launcher is LauncherKind.ATTACH and not stated:
+    if deployment.launcher.said_by_server and not stated:
         return "nobody said what the running server's weights are (dtype or quantize)"
     if deployment.quantize not in _IN_DTYPE or deployment.argument("kv_cache_dtype") is not None:
         return f"quantize {deployment.quantize} computes in another type than dtype"

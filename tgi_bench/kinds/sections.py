@@ -19,7 +19,6 @@ from tgi_bench.kinds.batch.metrics import (
 )
 from tgi_bench.kinds.load.metrics import LOAD_DEFINITIONS
 from tgi_bench.observation import Outcome, ServerFacts
-from tgi_bench.plan.plan import LauncherKind, SimulatedOptions
 from tgi_bench.report.table import Table, markdown
 from tgi_bench.report.words import NOT_KNOWN, UNDEFINED, known_version, said_model
 
@@ -63,7 +62,7 @@ def _of_batches(run: Run) -> tuple[tuple[str, str], ...]:
 
 def _wrote_it(run: Run) -> bool:
     """Whether an imported report's figures are tgi-bench's own, as simulated ones always are."""
-    simulated_ones = (d.deployment.launcher is LauncherKind.EMBEDDED for d in run.deployments)
+    simulated_ones = (d.deployment.simulated for d in run.deployments)
     return dict(run.environment).get(WRITTEN_BY) == OURSELVES or any(simulated_ones)
 
 
@@ -163,21 +162,19 @@ def _simulation(record: DeploymentRecord) -> str:
     """Of a server that tgi-bench did not start as `embedded`, only that it says so of itself."""
     deployment = record.deployment
     version = f"behaving as TGI {deployment.tgi_version}"
-    if deployment.launcher is not LauncherKind.EMBEDDED:
+    if not deployment.simulated:
         said = None if record.facts is None else record.facts.version
         version = f"behaving as TGI {said or known_version(deployment) or NOT_KNOWN}"
         named = f"model {said_model(record) or NOT_KNOWN}"
         return f"- {named}, as its server says of itself, {version}\n"
-    embedded, host = deployment.embedded, deployment.host
-    planned = deployment.planned_accelerator
-    on = "" if planned is None else f" on {planned}"
-    visible = host.visible_devices if isinstance(host, SimulatedOptions) else 1
+    visible = deployment.launcher.visible_devices or 1
     split = (
         f"; with num_shard 1 its layers are held in turn by {visible} devices"
         if visible > 1
         else ""
     )
-    return f"- model {deployment.model}{on}, engine `{embedded.engine}`, {version}{split}\n"
+    named = f"model {deployment.model} on {deployment.accelerator}, engine `simulated`"
+    return f"- {named}, {version}{split}\n"
 
 
 def environment(run: Run) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from tgi_bench.launch.endpoint import Death, RunningServer
+from tgi_bench.launch.launcher import Death, RunningServer
 from tgi_bench.observation import Outcome, TrialEnd
 
 _DEATH_SHOWS_S = 1.0

@@ -3,176 +3,127 @@
 from __future__ import annotations
 
 import os
-import socket
-import ssl
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from http.client import NOT_FOUND, OK, SERVICE_UNAVAILABLE
-from pathlib import Path
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, ClassVar
 from urllib.parse import urlsplit
 
-from tgi_bench.ask import Contact, contact
-from tgi_bench.dialects.identity import LIVELINESS, asked_by, is_litellm
-from tgi_bench.dialects.metrics import CAPACITY_METRIC, capacity_of
-from tgi_bench.errors import NAME_THE_KEY, InputError, LaunchError
-from tgi_bench.launch.endpoint import Death, Endpoint, LaunchOptions, Progress, RunningServer
-from tgi_bench.launch.facts import ServerSaid, clean_identity
-from tgi_bench.launch.secrets import Redactor, headers_of
-from tgi_bench.observation import ServerFacts
-from tgi_bench.plan.plan import AttachOptions, Deployment
+from pydantic import BeforeValidator, Field
 
-_POLL_S = 0.2
-_CONNECT_S = 2.0
-_NOBODY_S = 3.0
-"""A server that runs already takes connections: where there is none, waiting brings none."""
-_LEAST_ABSENT = 3
-"""Times that every path is a 404 before nobody is waited for: a router may still be starting."""
-_LIVES_S = 0.5
-"""For so long a server that answered is taken to live: some ask all that is behind them."""
-_HEALTH = ("/health", "/v1/models")
-"""An OpenAI-compatible server need not have the first."""
-_NO_KEY = (401, 403)
+from tgi_bench.devices.take import ELSEWHERE, Take, Whose
+from tgi_bench.errors import Problem
+from tgi_bench.launch.launcher import Launcher, LaunchOptions, RunningServer, ServerAsked
+from tgi_bench.sections.section import Section, refused
+from tgi_bench.words import shown
 
+if TYPE_CHECKING:
+    from tgi_bench.launch.deployment import Deployment
 
-@dataclass(slots=True)
-class AttachedServer:
-    """A server of somebody else. health_path: the one that answered."""
-
-    endpoint: Endpoint
-    contact: Contact
-    health_path: str
-    _answered_s: float = field(default_factory=time.monotonic)
-
-    def alive(self) -> bool:
-        """Whether its health path answers 200, or did half a second ago."""
-        if time.monotonic() - self._answered_s < _LIVES_S:
-            return True
-        answer = self.contact.ask(self.health_path)
-        if answer is None or answer.status != OK:
-            return False
-        self._answered_s = time.monotonic()
-        return True
-
-    def death(self, since: int = 0) -> Death | None:
-        """That it no longer answers; why is not ours to see."""
-        del since
-        if self.alive():
-            return None
-        return Death(f"{self.endpoint.url}{self.health_path} no longer answers")
-
-    def log_length(self) -> int:
-        """0: its log is not ours."""
-        return 0
-
-    def log_tail(self, count: int) -> tuple[str, ...]:
-        """(): its log is not ours."""
-        del count
-        return ()
+_HERE = frozenset({"localhost", "127.0.0.1", "::1"})
+_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}", re.ASCII)
+_OWN_HEADERS = frozenset(
+    {
+        "accept",
+        "accept-encoding",
+        "connection",
+        "content-length",
+        "content-type",
+        "expect",
+        "host",
+        "te",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+_SECRET_HEADER = re.compile(r"token|key|secret|pass|credential|auth|cookie|session", re.IGNORECASE)
+_NAMED = re.compile(
+    r"(?:[A-Za-z-]{1,16} |[\w.-]{1,32}=)?\$(?:[A-Za-z_]\w*|\{[A-Za-z_]\w*\})", re.ASCII
+)
+_MOST_SOCKET_BYTES = 107
 
 
-@dataclass(frozen=True, slots=True)
-class AttachedShards:
-    """The shards of somebody else, without a router that would be asked over HTTP."""
-
-    endpoint: Endpoint
-    master: Path
-
-    def alive(self) -> bool:
-        """Whether the master shard's socket takes connections."""
-        return _takes_connections(self.master)
-
-    def death(self, since: int = 0) -> Death | None:
-        """That it no longer does; why is not ours to see."""
-        del since
-        return None if self.alive() else Death(f"{self.master} takes no connections any more")
-
-    def log_length(self) -> int:
-        """0: its log is not ours."""
-        return 0
-
-    def log_tail(self, count: int) -> tuple[str, ...]:
-        """(): its log is not ours."""
-        del count
-        return ()
+def server_url(value: object) -> str | None:
+    """http(s)://host[:port][/path], without a slash at its end."""
+    if value is None:
+        return None
+    text = value.strip().rstrip("/") if isinstance(value, str) else ""
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        raise refused("is no address of a server; write it as http://host:port") from None
+    if parts.username is not None or parts.password is not None:
+        raise refused("may hold no user and no password: it is recorded")
+    good = parts.scheme in ("http", "https") and parts.hostname and port != 0
+    if not good or parts.query or parts.fragment or re.search(r"[\s\x00-\x1f]", text):
+        raise refused(f"`{shown(value)}` is no address of a server; write it as http://host:port")
+    return text
 
 
-@contextmanager
-def launch(deployment: Deployment, options: LaunchOptions) -> Iterator[RunningServer]:
-    """The server at server.url, once it answers, or the shards at server.sockets alone; it is left
-    as it was found.
+def socket_path(value: object) -> str | None:
+    """An absolute path that a unix socket can have."""
+    if value is None:
+        return None
+    text = value.removeprefix("unix://") if isinstance(value, str) else ""
+    if not text.startswith("/") or "\0" in text or len(text.encode()) > _MOST_SOCKET_BYTES:
+        raise refused(
+            "must be the absolute path of the master shard's socket, of at most "
+            f"{_MOST_SOCKET_BYTES} bytes, as in /tmp/text-generation-server-0"
+        )
+    return text
 
-    Raises LaunchError where it does not answer within server.timeouts.probe_s, or no connection
-    is to be had there for 3 s, and InputError where the deployment has no address.
-    """
-    host = deployment.host
-    if not isinstance(host, AttachOptions):
-        raise InputError("server.url is missing: the launcher `attach` needs it")
-    if host.url is None:
-        yield _shards(host)
-        return
-    began_ns = time.monotonic_ns()
-    url = base_url(host.url)
-    options.progress(f"asking {url}")
-    reached = contact(url, headers_of(deployment, os.environ), host.verify_tls)
-    health_path = _healthy(reached, deployment.timeouts.probe_s, options.progress)
-    said = ServerSaid.by(reached)
-    master_socket, reason = _socket(host)
-    redactor = Redactor.of(deployment, os.environ)
-    details = (("Endpoint", url), ("Found by asking", _found(said, health_path)))
-    capacity = capacity_of(reached)
-    facts = ServerFacts(
-        command=(),
-        arguments=None,
-        version=said.identity.version,
-        capacity_tokens=capacity,
-        capacity_source="" if capacity is None else CAPACITY_METRIC,
-        simulated=said.info.simulated,
-        ready_ns=time.monotonic_ns() - began_ns,
-        details=redactor.pairs((*details, *said.details)),
-        identity=clean_identity(said.identity, redactor),
+
+def http_headers(value: object) -> dict[str, str]:
+    """Names and values of HTTP headers. A value of a secret's name that was written here is refused
+    and not shown again: it is recorded."""
+    if not isinstance(value, dict) or not all(isinstance(k, str) for k in value):
+        raise refused("must be a mapping of names to values, as in {X-Team: search}")
+    found: dict[str, str] = {}
+    for name, text in value.items():
+        if not _HEADER.fullmatch(name):
+            raise refused(f"`{shown(name)}` is no name of an HTTP header")
+        if name.lower() in _OWN_HEADERS:
+            raise refused(f"`{shown(name)}` is set by tgi-bench itself")
+        if name.lower() in (known.lower() for known in found):
+            raise refused(f"`{shown(name)}` is given twice")
+        if not isinstance(text, str):
+            raise refused(
+                f"the value of `{shown(name)}` must be a text, in quotes where it is none"
+            )
+        if _SECRET_HEADER.search(name) and not _by_name(text):
+            raise refused(
+                f"the value of `{shown(name)}` is a secret, and headers are recorded: name an "
+                "environment variable that holds it, as in `Bearer $MY_KEY` or `$MY_KEY`"
+            )
+        if re.search(r"[^\x20-\x7e]", text) or text != text.strip():
+            raise refused(f"the value of `{shown(name)}` must be printable ASCII on one line")
+        found[name] = text
+    return found
+
+
+def _by_name(text: str) -> bool:
+    """Whether a secret is named and not written, after `Bearer ` or `session=` at most."""
+    return _NAMED.fullmatch(text) is not None
+
+
+class AttachKeys(Section):
+    """Where a running server is reached: by its url, by the master shard's socket, or by both."""
+
+    url: Annotated[str | None, BeforeValidator(server_url, json_schema_input_type=str | None)] = (
+        None
     )
-    endpoint = Endpoint(url, master_socket, facts, None, reason)
-    yield AttachedServer(endpoint, reached, health_path)
-
-
-def _shards(host: AttachOptions) -> AttachedShards:
-    """Raises LaunchError where there is no socket that takes connections."""
-    master, reason = _socket(host)
-    if master is None:
-        raise LaunchError(reason)
-    if not _takes_connections(master):
-        raise LaunchError(f"server.sockets: {master} takes no connections: no shard listens there")
-    facts = ServerFacts(
-        command=(),
-        arguments=None,
-        version=None,
-        capacity_tokens=None,
-        capacity_source="",
-        simulated=False,
-        ready_ns=0,
-        details=(("Endpoint", "the shards alone, by server.sockets"),),
-    )
-    return AttachedShards(Endpoint("", master, facts, None), master)
-
-
-def _takes_connections(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as plain:
-        plain.settimeout(_CONNECT_S)
-        try:
-            plain.connect(str(path))
-        except OSError:
-            return False
-    return True
-
-
-def _found(said: ServerSaid, health_path: str) -> str:
-    """What a server was found to be able to do, for the run's environment."""
-    words = ["text-generation-inference"] if said.info.is_tgi else []
-    if said.models:
-        words.append("OpenAI dialect")
-    return " and ".join(words) or f"{health_path} only"
+    """Read by the launcher `attach`: the running server's http or https address."""
+    sockets: Annotated[
+        str | None, BeforeValidator(socket_path, json_schema_input_type=str | None)
+    ] = None
+    """Read by the launcher `attach`: the path of the master shard's socket."""
+    verify_tls: bool = True
+    """Read by the launcher `attach`: whether an https server's certificate must be valid."""
+    headers: Annotated[dict[str, str], BeforeValidator(http_headers)] = Field(default_factory=dict)
+    """Read by the launcher `attach`: HTTP headers of every question and request; `$NAME` in a value
+    is that environment variable's, as in `Bearer $MY_KEY`, and `$$` is a dollar sign."""
 
 
 def base_url(url: str) -> str:
@@ -181,101 +132,71 @@ def base_url(url: str) -> str:
     return whole.removesuffix("/v1") if urlsplit(whole).path.endswith("/v1") else url
 
 
-def _healthy(reached: Contact, timeout_s: float, progress: Progress) -> str:
-    """The path that answered 200, waited for. Raises LaunchError."""
-    began = time.monotonic()
-    absent, waits = 0, False
-    if is_litellm(asked_by(reached)):
-        return LIVELINESS
-    while True:
-        statuses: list[int | None] = []
-        for path in _HEALTH:
-            answer = reached.ask(path)
-            statuses.append(None if answer is None else answer.status)
-            if statuses[-1] == OK:
-                return path
-            if statuses[-1] == SERVICE_UNAVAILABLE:
-                break  # it says that it is not ready, whatever else it answers
-        passed_s = time.monotonic() - began
-        _require_reachable(reached, statuses, passed_s, timeout_s)
-        absent = absent + 1 if all(status == NOT_FOUND for status in statuses) else 0
-        if absent >= _LEAST_ABSENT and passed_s >= min(_NOBODY_S, timeout_s):
-            raise LaunchError(_absent(reached.url))
-        if passed_s >= timeout_s:
-            raise LaunchError(_not_ready(reached.url, statuses, timeout_s))
-        if statuses[-1] == SERVICE_UNAVAILABLE and not waits:
-            waits = True
-            progress(f"waiting: {reached.url}{_HEALTH[len(statuses) - 1]} is HTTP 503")
-        time.sleep(_POLL_S)
+@dataclass(frozen=True)
+class AttachLauncher(Launcher):
+    """A server of somebody else, or its shards alone."""
 
+    name = "attach"
+    Keys: ClassVar[type[Section]] = AttachKeys
+    started_by_us = False
+    said_by_server = True
 
-def _require_reachable(
-    reached: Contact, statuses: list[int | None], passed_s: float, timeout_s: float
-) -> None:
-    """Raise LaunchError where waiting brings nothing: no connection, or no key."""
-    for path, status in zip(_HEALTH, statuses, strict=False):
-        if status in _NO_KEY:
-            raise LaunchError(f"{reached.url}{path} {key_missing(status, reached.headers)}")
-    if statuses[-1] is None and passed_s >= min(_NOBODY_S, timeout_s):
-        unreachable = _unreachable(reached.url, reached.tls)
-        if unreachable is not None:
-            raise LaunchError(f"{reached.url} cannot be reached: {unreachable}")
+    keys: AttachKeys
 
+    def problems(self, asked: ServerAsked) -> Iterable[Problem]:
+        """There is one server, whose address is needed: of HTTP, where a load is sent."""
+        if asked.deployments > 1:
+            message = (
+                f"gives {asked.deployments} deployments, but the launcher `attach` drives one "
+                "server as it runs: give one value each, or choose with --only"
+            )
+            yield Problem("server.variable", message)
+        elif self.keys.url is None and self.keys.sockets is None:
+            message = (
+                "is missing: the launcher `attach` needs the running server's address, or for "
+                "batches alone server.sockets"
+            )
+            yield Problem("server.url", message)
+        elif self.keys.url is None and asked.loads:
+            message = "is missing: a load is sent over HTTP, and server.sockets takes batches only"
+            yield Problem("server.url", message)
 
-def key_missing(status: int, headers: tuple[tuple[str, str], ...]) -> str:
-    """That a server wants an API key, and the options that name it."""
-    return f"wants {'another' if headers else 'an'} API key (HTTP {status}): {NAME_THE_KEY}"
+    def words(self, deployment: Deployment) -> str:
+        """Its address and socket."""
+        return f"{self.keys.url or 'without a router'}, sockets: {self.keys.sockets or 'none'}"
 
+    def notes(self) -> Iterable[str]:
+        """Where it is asked at another address than was given."""
+        url = self.keys.url
+        if url is not None and (base := base_url(url)) != url:
+            yield f"{url}: asked at {base}, for the paths that are asked begin with /v1 themselves"
 
-def _not_ready(url: str, statuses: list[int | None], timeout_s: float) -> str:
-    if statuses[-1] == SERVICE_UNAVAILABLE:
-        path = _HEALTH[len(statuses) - 1]
-        return (
-            f"{url} is not ready: {path} there is still HTTP 503 after {timeout_s:g} s "
-            "(server.timeouts.probe_s)"
-        )
-    return (
-        f"{url} does not answer: neither {' nor '.join(_HEALTH)} there gave 200 "
-        f"within {timeout_s:g} s (server.timeouts.probe_s)"
-    )
+    def devices(self, deployment: Deployment, environ: Mapping[str, str]) -> Take | str:
+        """Those of this machine, where it is on it; whose the processes are nobody can tell."""
+        # A unix socket is of this machine, wherever its router may be.
+        if self.keys.sockets is None and urlsplit(self.keys.url or "").hostname not in _HERE:
+            return ELSEWHERE
+        return Take(None, 0, True, Whose.UNKNOWN, (os.getpid(),))
 
+    def launch(
+        self, deployment: Deployment, options: LaunchOptions
+    ) -> AbstractContextManager[RunningServer]:
+        """Waits until it answers, and leaves it as it was found."""
+        from tgi_bench.launch.attached import launch
 
-def _absent(url: str) -> str:
-    """That something else answers there, and the address to try where this one has a path."""
-    said = f"{url} is no server that can be measured: {' and '.join(_HEALTH)} there are HTTP 404"
-    parts = urlsplit(url)
-    if not parts.path.strip("/"):
-        return said
-    return f"{said}; try {parts.scheme}://{parts.netloc}, without the path"
+        return launch(deployment, self.keys, options)
 
+    @property
+    def where(self) -> str:
+        """Its address, or its shards' socket."""
+        return f"server at {self.keys.url}" if self.keys.url else f"shard at {self.keys.sockets}"
 
-def _unreachable(url: str, tls: ssl.SSLContext | None) -> str | None:
-    """Why there is no connection to be had at all, as "Connection refused"; None where there is."""
-    parts = urlsplit(url)
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    try:
-        with socket.create_connection((parts.hostname or "", port), _CONNECT_S) as plain:
-            if tls is not None:
-                tls.wrap_socket(plain, server_hostname=parts.hostname).close()
-            return None
-    except ssl.SSLCertVerificationError as error:
-        return f"its certificate does not verify (server.verify_tls): {error.verify_message}"
-    except OSError as error:
-        return error.strerror or str(error)
+    @property
+    def headers(self) -> tuple[tuple[str, str], ...]:
+        """Those of the experiment."""
+        return tuple(self.keys.headers.items())
 
-
-def _socket(host: AttachOptions) -> tuple[Path | None, str]:
-    """The master shard's socket, or why batches cannot be sent. Raises LaunchError."""
-    if host.master_socket is None:
-        return None, (
-            "no socket of the shards is known: name the master's in server.sockets, as in "
-            "/tmp/text-generation-server-0"
-        )
-    path = Path(host.master_socket)
-    try:
-        there = path.is_socket()
-    except OSError as error:
-        raise LaunchError(f"server.sockets: {path}: {error.strerror}") from error
-    if not there:
-        raise LaunchError(f"server.sockets: {path} is no socket of this machine")
-    return path, ""
+    @property
+    def verify_tls(self) -> bool:
+        """As the experiment says."""
+        return self.keys.verify_tls

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tgi_bench.launch.endpoint import Death
+from tgi_bench.launch.launcher import Death
 from tgi_bench.launch.log import said
 from tgi_bench.memory_evidence import out_of_memory
 from tgi_bench.observation import Outcome

@@ -1,241 +1,175 @@
-"""The launcher `docker`: one container for each deployment, on the engine of the environment."""
+"""The launcher `docker`: a container for each deployment, on the engine of the environment."""
 
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
-import docker
+from pydantic import AfterValidator, BeforeValidator, Field, JsonValue
 
-from tgi_bench.ask import contact
-from tgi_bench.engines.engine import Engine, engine_spec
-from tgi_bench.errors import LaunchError
-from tgi_bench.launch import docker_engine, docker_image, gpus
-from tgi_bench.launch.docker_container import Container
-from tgi_bench.launch.docker_image import ServerImage
-from tgi_bench.launch.docker_log import LogFollower
-from tgi_bench.launch.docker_options import (
-    HOST_NETWORK,
-    NO_NETWORK,
-    Making,
-    create_options,
-    docker_options,
-)
-from tgi_bench.launch.docker_owner import GPUS_LABEL, container_name, labels
-from tgi_bench.launch.docker_sockets import reach_sockets, shard_stem, why_no_sockets
-from tgi_bench.launch.endpoint import Death, Endpoint, LaunchOptions, RunningServer
-from tgi_bench.launch.facts import Started, facts_of
-from tgi_bench.launch.log import LogFile
-from tgi_bench.launch.process import number_start
-from tgi_bench.launch.program import free_ports
-from tgi_bench.launch.readiness import ServerProbe, wait_until_ready
-from tgi_bench.launch.secrets import Redactor, handed_on, require_set
-from tgi_bench.plan.plan import Deployment
+from tgi_bench.devices.take import ELSEWHERE, Take, Whose, listed_gpus
+from tgi_bench.errors import Problem
+from tgi_bench.launch.launcher import Launcher, LaunchOptions, RunningServer, ServerAsked
+from tgi_bench.sections.section import SIZE_PATTERN, Section, Word, refused, texts
+from tgi_bench.words import shown
 
-_ACCELERATOR_VARIABLE = "TGI_BENCH_ACCELERATOR"
-_GPU_QUERY = ("index", "name", "memory.total", "driver_version")
+if TYPE_CHECKING:
+    from tgi_bench.launch.deployment import Deployment
 
+ALL_GPUS = "all"
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_VOLUME = re.compile(r"(?:/[^:]*|[A-Za-z0-9][A-Za-z0-9_.-]*):/[^:]*(?::(?:ro|rw)(?:,[zZ])?)?")
+_GPUS = re.compile(r"all|\d{1,4}|[\w-]{1,80},|[\w-]{1,80}(?:,[\w-]{1,80})+", re.ASCII)
+_MOST_GPUS = 1024
 
-@dataclass(frozen=True, slots=True)
-class ReadyContainer:
-    """A ready server in a container of ours."""
-
-    endpoint: Endpoint
-    container: Container
-
-    def alive(self) -> bool:
-        """Whether its container runs."""
-        return self.container.alive()
-
-    def death(self, since: int = 0) -> Death | None:
-        """As RunningServer has it."""
-        return self.container.death(since, self.endpoint.facts.device_type)
-
-    def log_length(self) -> int:
-        """Lines of its log so far."""
-        return self.container.log.length()
-
-    def log_tail(self, count: int) -> tuple[str, ...]:
-        """The last lines of its log, oldest first."""
-        return self.container.log.tail(count)
+_OWN_OPTIONS = {
+    "environment": "server.env",
+    "volumes": "server.docker.volumes",
+    "mounts": "server.docker.volumes",
+    "network": "server.docker.network",
+    "network_mode": "server.docker.network",
+    "shm_size": "server.docker.shm_size",
+    "device_requests": "server.docker.gpus",
+    "image": "server.image",
+    "command": "server.constant and server.variable",
+    **dict.fromkeys(
+        ("ports", "name", "labels", "detach", "remove", "auto_remove", "stdout", "stderr"), ""
+    ),
+}
 
 
-@dataclass(frozen=True, slots=True)
-class _Start:
-    """One start of one deployment. environ: what its container gets."""
-
-    client: docker.DockerClient
-    deployment: Deployment
-    options: LaunchOptions
-    image: ServerImage
-    environ: dict[str, str]
-    redactor: Redactor
-
-
-def require_startable(deployment: Deployment) -> None:
-    """Raise InputError where a variable to hand on is not set, LaunchError without an engine."""
-    require_set(deployment, os.environ)
-    with docker_engine.engine():
-        return
+def gpu_choice(value: object) -> str | None:
+    """ "all", "2" for a count, "0,3" for ids. A list of one id is "0,": a count has no comma."""
+    if value is None:
+        return None
+    if isinstance(value, list) and value and not any(isinstance(v, bool | float) for v in value):
+        words = [str(v) for v in value]
+        if len(set(words)) == len(words) and all(re.fullmatch(r"[\w-]{1,80}", w) for w in words):
+            return words[0] + "," if len(words) == 1 else ",".join(words)
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_GPUS:
+        return str(value)
+    if isinstance(value, str) and _GPUS.fullmatch(value.strip()):
+        return value.strip()
+    raise refused(f"must be `all`, a count, or a list of different ids, not `{shown(value)}`")
 
 
-@contextmanager
-def launch(deployment: Deployment, options: LaunchOptions) -> Iterator[RunningServer]:
-    """Makes a container, waits until its server is ready, and removes it at the end.
-
-    Raises LaunchError where the image cannot be had, GPUs are too few, or it does not become
-    ready.
-    """
-    with docker_engine.engine() as client:
-        pull_s = deployment.timeouts.pull_s if options.pull else None
-        image = docker_image.resolve(client, deployment.image or "", pull_s, options.progress)
-        environ = handed_on(deployment, os.environ)
-        redactor = Redactor.of(deployment, {**os.environ, **environ})
-        if image.simulated:
-            environ.setdefault(_ACCELERATOR_VARIABLE, deployment.embedded.accelerator)
-        start = _Start(client, deployment, options, image, environ, redactor)
-        why_none = why_no_sockets(deployment, image)
-        try:
-            with (
-                shard_stem(wanted=not why_none) as stem,
-                _gpus(start) as held,
-                _running(start, stem, held, why_none) as server,
-            ):
-                yield server
-        except LaunchError as error:
-            raise LaunchError(redactor.text(str(error)), error.log_tail) from None
+def volume_list(value: object) -> list[str]:
+    """Volumes as docker's -v takes them."""
+    what = "a list of volumes, as in [/data:/data]"
+    volumes = [value] if isinstance(value, str) else texts(value, what)
+    for volume in volumes:
+        if not _VOLUME.fullmatch(volume):
+            raise refused(
+                f"`{shown(volume)}` is no volume: write an absolute path, or a volume's name, "
+                "`:`, and the absolute path inside the container"
+            )
+    return volumes
 
 
-@contextmanager
-def _gpus(start: _Start) -> Iterator[gpus.Gpus]:
-    wanted = docker_options(start.deployment).gpus
-    if wanted is None:
-        wanted = str(_default_count(start))
-    local = docker_engine.is_local()
-    if wanted == "0":
-        yield gpus.NONE
-        return
-    host = gpus.host_gpus() if local else ()
-    with gpus.held(wanted, host, _taken(start.client), locks=local) as held:
-        yield held
+def container_options(options: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """Options that tgi-bench does not set itself."""
+    for name in options:
+        if not _NAME.fullmatch(name):
+            raise refused(f"`{shown(name)}` is no name of an option, which is in snake_case")
+        if name in _OWN_OPTIONS:
+            key = _OWN_OPTIONS[name]
+            instead = f"use {key}" if key else "leave it out"
+            raise refused(f"`{name}` is set by tgi-bench: {instead}")
+    return options
 
 
-def _default_count(start: _Start) -> int:
-    """One for each shard, where the image runs on NVIDIA GPUs."""
-    cuda_only = start.deployment.engine is Engine.LLAMACPP and "cuda" not in start.image.name
-    return 0 if cuda_only or not start.image.uses_nvidia else start.deployment.num_shard
+class DockerKeys(Section):
+    """How the launcher `docker` makes a container."""
 
-
-def _taken(client: docker.DockerClient) -> frozenset[str]:
-    """The GPUs that labels of running containers name, whoever owns these."""
-    try:
-        running = client.api.containers(filters={"label": GPUS_LABEL})
-    except docker_engine.ENGINE_ERRORS as error:
-        raise LaunchError(
-            f"the engine did not list containers: {docker_engine.sentence(error)}"
-        ) from error
-    texts = [str((found.get("Labels") or {}).get(GPUS_LABEL, "")) for found in running]
-    return frozenset(name for text in texts for name in text.split(",") if name)
-
-
-@contextmanager
-def _running(
-    start: _Start, stem: Path | None, held: gpus.Gpus, why_none: str
-) -> Iterator[RunningServer]:
-    deployment, options = start.deployment, start.options
-    started_ns = time.monotonic_ns()
-    making = Making(
-        deployment=deployment,
-        labels=labels(options.run_id, deployment.deployment_id, held.label),
-        environ=start.environ,
-        gpus=held,
-        stem=stem,
-        port=_port_inside(deployment),
-        remote=not docker_engine.is_local(),
+    gpus: Annotated[
+        str | None,
+        BeforeValidator(
+            gpu_choice, json_schema_input_type=str | int | list[Annotated[int, Field(ge=0)]] | None
+        ),
+    ] = None
+    """The GPUs of each container: `all`, a count, or a list of ids; one a shard by default."""
+    shm_size: Annotated[str, Field(pattern=SIZE_PATTERN)] | None = None
+    """Size of /dev/shm, which shards talk through: `1g`; the engine's own by default."""
+    volumes: Annotated[
+        list[str], BeforeValidator(volume_list, json_schema_input_type=str | list[str])
+    ] = Field(default_factory=list)
+    """What is mounted: `/data:/data`, or `name:/data` of a volume; `:ro` at the end is allowed."""
+    network: Word | None = None
+    """The network; by default a port of 127.0.0.1 that the engine chooses."""
+    options: Annotated[dict[str, JsonValue], AfterValidator(container_options)] = Field(
+        default_factory=dict
     )
-    made = create_options(making)
-    log_path = options.log_path(deployment.deployment_id)
-    log = LogFile(log_path, number_start(log_path))
-    name = container_name(options.run_id, deployment.deployment_id)
-    container = Container(start.client, name, log)
-    with _removed(container):
-        options.progress("making its container")
-        container.create(start.image.name, made)
-        container.start(lambda: LogFollower(name, log_path, start.redactor))
-        probe = ServerProbe.of(
-            deployment, _FindUrl(container, deployment, making.port), start.environ
+    """Further options of a container, by the names that the Docker SDK for Python gives them."""
+
+
+@dataclass(frozen=True)
+class DockerLauncher(Launcher):
+    """A container of `server.image`."""
+
+    name = "docker"
+    section = "docker"
+    Keys: ClassVar[type[Section]] = DockerKeys
+    leaves = "containers"
+
+    keys: DockerKeys
+
+    def problems(self, asked: ServerAsked) -> Iterable[Problem]:
+        """It needs an image."""
+        if asked.image is None:
+            message = "is missing: the launcher `docker` needs the container image to run"
+            yield Problem("server.image", message)
+
+    def words(self, deployment: Deployment) -> str:
+        """Its image and GPUs."""
+        return f"{deployment.image}, GPUs: {self.keys.gpus or deployment.num_shard}"
+
+    def devices(self, deployment: Deployment, environ: Mapping[str, str]) -> Take | str:
+        """Those of its container, where the engine is of this machine."""
+        host = environ.get("DOCKER_HOST", "")
+        if host and not host.startswith("unix:"):
+            return ELSEWHERE
+        gpus, count = self.keys.gpus, deployment.num_shard
+        named: tuple[str, ...] | None = None
+        if gpus is not None and gpus.isdecimal():
+            count = int(gpus)
+            named = None if count else ()
+        elif gpus is not None and gpus != ALL_GPUS:
+            named = listed_gpus(gpus) or ()
+            count = len(named)
+        return Take(named, count, True, Whose.CONTAINER, (os.getpid(),))
+
+    def asked_device(self, deployment: Deployment) -> str | None:
+        """A GPU, unless none is given to the container."""
+        return None if self.keys.gpus in ("0", "") else "a GPU"
+
+    def require_startable(self, deployment: Deployment) -> None:
+        """An engine must answer, too."""
+        from tgi_bench.launch.docker_engine import engine
+
+        super().require_startable(deployment)
+        with engine():
+            return
+
+    def launch(
+        self, deployment: Deployment, options: LaunchOptions
+    ) -> AbstractContextManager[RunningServer]:
+        """Makes a container, and removes it at the end."""
+        from tgi_bench.launch.docker_start import launch
+
+        return launch(deployment, self.keys, options)
+
+    @classmethod
+    def end_left(cls) -> Iterable[str]:
+        """Removes the containers whose sweeps no longer run."""
+        from tgi_bench.launch.docker_clean import end_left_containers
+
+        return tuple(
+            f"removed the container {left.name} that the killed sweep of {left.run_id} had left"
+            if left.failure is None
+            else f"could not remove the container {left.name} of {left.run_id}: {left.failure}"
+            for left in end_left_containers()
         )
-        url = wait_until_ready(container, probe, deployment.timeouts, options.progress)
-        container.ready = True
-        started = Started(
-            engine=deployment.engine,
-            command=(*container.entry_point(), *made["command"]),
-            lines=log.lines(),
-            contact=contact(url, probe.headers),
-            ready_ns=time.monotonic_ns() - started_ns,
-            details=_details(start, container, held),
-        )
-        facts = facts_of(started, start.redactor)
-        why_none = why_none if stem is None else reach_sockets(container, stem)
-        master = None if stem is None or why_none else stem.with_name(f"{stem.name}-0")
-        yield ReadyContainer(Endpoint(url, master, facts, log_path, why_none), container)
-
-
-@contextmanager
-def _removed(container: Container) -> Iterator[None]:
-    """Removes it at the end; what ended the context comes before a failure to remove."""
-    try:
-        yield
-    except BaseException:
-        with suppress(LaunchError):  # it has its labels: `tgi-bench clean` finds it
-            container.remove()
-        raise
-    container.remove()
-
-
-def _port_inside(deployment: Deployment) -> int:
-    """The engine's own port; on the host's network, where others listen too, a free one."""
-    network = docker_options(deployment).network
-    if network == NO_NETWORK:
-        raise LaunchError("server.docker.network: `none` leaves no way to reach its server")
-    if network == HOST_NETWORK and docker_engine.is_local():
-        return free_ports(1)[0]
-    return engine_spec(deployment.engine).container_port
-
-
-@dataclass(slots=True)
-class _FindUrl:
-    """Where a started container is reached; asked until the engine has given it a port."""
-
-    container: Container
-    deployment: Deployment
-    port: int
-    found: str | None = None
-
-    def __call__(self, _lines: Sequence[str]) -> str | None:
-        if self.found is None:
-            host = docker_engine.address() or docker_engine.LOCAL
-            on_host = docker_options(self.deployment).network == HOST_NETWORK
-            port = self.port if on_host else self.container.published(self.port)
-            self.found = None if port is None else f"http://{host}:{port}"
-        return self.found
-
-
-def _details(start: _Start, container: Container, held: gpus.Gpus) -> tuple[tuple[str, str], ...]:
-    """What ran, for the record: image, engine, GPUs, driver, CUDA."""
-    details = [
-        ("Image", start.image.name),
-        ("Image digest", start.image.digest),
-        *docker_engine.facts(start.client),
-    ]
-    if held.count:
-        query = f"--query-gpu={','.join(_GPU_QUERY)}"
-        rows = container.run(["nvidia-smi", query, "--format=csv,noheader"])
-        details.append(("GPUs", "; ".join((rows or "").splitlines()) or "nvidia-smi did not say"))
-    if start.image.cuda is not None:
-        details.append(("CUDA of the image", start.image.cuda))
-    return tuple(details)

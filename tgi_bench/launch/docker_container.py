@@ -17,7 +17,7 @@ from tgi_bench.errors import LaunchError
 from tgi_bench.launch.cause import death_of
 from tgi_bench.launch.docker_engine import ENGINE_ERRORS, sentence
 from tgi_bench.launch.docker_log import LogFollower
-from tgi_bench.launch.endpoint import Death
+from tgi_bench.launch.launcher import Death
 from tgi_bench.launch.log import LogFile
 from tgi_bench.observation import Outcome
 

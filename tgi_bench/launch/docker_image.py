@@ -14,7 +14,7 @@ from docker.utils import parse_repository_tag
 
 from tgi_bench.errors import LaunchError
 from tgi_bench.launch.docker_engine import ENGINE_ERRORS, sentence
-from tgi_bench.launch.endpoint import Progress
+from tgi_bench.launch.launcher import Progress
 
 SIMULATED_LABEL = "tgi-bench.simulated"
 _NO_NVIDIA = re.compile(r"rocm|intel|xpu|gaudi|neuron|cpu", re.IGNORECASE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +11,11 @@ from docker.types import DeviceRequest, LogConfig
 
 from tgi_bench.engines.engine import engine_spec
 from tgi_bench.errors import LaunchError
+from tgi_bench.launch.deployment import Deployment
+from tgi_bench.launch.docker import DockerKeys
 from tgi_bench.launch.docker_engine import LOCAL
 from tgi_bench.launch.gpus import Gpus
-from tgi_bench.plan.plan import Deployment, DockerOptions
-from tgi_bench.plan.server_command import Reach, server_arguments
+from tgi_bench.launch.server_command import Reach, server_arguments
 
 EVERYWHERE = "0.0.0.0"
 HOST_NETWORK = "host"
@@ -33,17 +33,13 @@ class Making:
     """
 
     deployment: Deployment
+    keys: DockerKeys
     labels: Mapping[str, str]
     environ: Mapping[str, str]
     gpus: Gpus
     stem: Path | None
     port: int
     remote: bool
-
-
-def docker_options(deployment: Deployment) -> DockerOptions:
-    """Those of the experiment; defaults where it has none."""
-    return deployment.host if isinstance(deployment.host, DockerOptions) else DockerOptions()
 
 
 def command_inside(deployment: Deployment, port: int, stem: Path | None) -> tuple[str, ...]:
@@ -55,7 +51,7 @@ def command_inside(deployment: Deployment, port: int, stem: Path | None) -> tupl
 
 def create_options(making: Making) -> dict[str, Any]:
     """Of `containers.create`, by the SDK's own names. Raises LaunchError for one of ours."""
-    asked = docker_options(making.deployment)
+    asked = making.keys
     options = _further(asked)
     options |= {
         "command": list(command_inside(making.deployment, making.port, making.stem)),
@@ -80,14 +76,12 @@ def create_options(making: Making) -> dict[str, Any]:
     return options
 
 
-def _further(asked: DockerOptions) -> dict[str, Any]:
-    options: dict[str, Any] = {}
-    for name, text in asked.options:
-        if name in _OURS:
-            raise LaunchError(
-                f"server.docker.options.{name} would hide the server's log or its end: leave it out"
-            )
-        options[name] = json.loads(text)
+def _further(asked: DockerKeys) -> dict[str, Any]:
+    options: dict[str, Any] = dict(asked.options)
+    if ours := next((name for name in options if name in _OURS), None):
+        raise LaunchError(
+            f"server.docker.options.{ours} would hide the server's log or its end: leave it out"
+        )
     if "log_config" in options:
         options["log_config"] = LogConfig(**options["log_config"])
     return options

@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tgi_bench.engines.engine import engine_spec
+from tgi_bench.launch.deployment import Deployment
 from tgi_bench.launch.docker_container import Container
 from tgi_bench.launch.docker_engine import is_local
 from tgi_bench.launch.docker_image import ServerImage
-from tgi_bench.launch.program import no_shards
+from tgi_bench.launch.process import no_shards
 from tgi_bench.launch.sockets import socket_folder
-from tgi_bench.plan.plan import Deployment
 
 _SUB_FOLDER = "c"
 _CONNECT_S = 5.0

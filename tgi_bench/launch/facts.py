@@ -10,10 +10,10 @@ from tgi_bench.ask import Contact
 from tgi_bench.dialects.identity import Info, Models, asked_by, identity_of, info_of
 from tgi_bench.dialects.metrics import CAPACITY_METRIC, capacity_of
 from tgi_bench.engines.engine import Engine
+from tgi_bench.launch.deployment import MODEL_SERVED
 from tgi_bench.launch.log import arguments_in_effect, capacity_tokens, is_padded, model_loaded
 from tgi_bench.launch.secrets import Redactor
 from tgi_bench.observation import Identity, ServerFacts
-from tgi_bench.plan.plan import MODEL_SERVED
 
 _CAPACITY_LINE = "log line `Setting max batch total tokens to N`"
 

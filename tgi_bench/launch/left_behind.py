@@ -6,11 +6,12 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from tgi_bench.errors import LaunchError
+from tgi_bench.launch.launcher import Launcher
 from tgi_bench.launch.owned_folder import remove_left_of_null_servers
 from tgi_bench.launch.owner import DOMAIN_MARK, OWNER_MARK, RUN_MARK, ProcessName, domain
 from tgi_bench.launch.sockets import remove_left_folders
@@ -103,15 +104,15 @@ def _wait(processes: set[ProcessName], timeout_s: float) -> set[ProcessName]:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What was found and ended. containers: a sentence for each. folders: of sockets.
+    """What was found and ended. by_launchers: a sentence for each. folders: of sockets.
 
-    not_asked: why no containers were looked for; empty where they were, or need not be.
+    not_asked: what could not be looked for, and why, a sentence each.
     """
 
     processes: tuple[Orphan, ...]
-    containers: tuple[str, ...]
+    by_launchers: tuple[str, ...]
     folders: tuple[Path, ...]
-    not_asked: str = ""
+    not_asked: tuple[str, ...] = ()
     null_server_folders: tuple[Path, ...] = ()
 
     def sentences(self) -> tuple[str, ...]:
@@ -124,34 +125,23 @@ class Left:
         )
         removed = (f"removed the socket folder {folder}" for folder in self.folders)
         others = (f"removed the null server's folder {one}" for one in self.null_server_folders)
-        return (*ended, *self.containers, *removed, *others)
+        return (*ended, *self.by_launchers, *removed, *others)
 
 
-def end_left(containers: bool) -> Left:
+def end_left(launchers: Iterable[type[Launcher]]) -> Left:
     """Ends what has no living owner any more, and nothing else.
 
-    containers: whether the Docker Engine is asked too.
+    launchers: which are asked, beside the processes and folders of this machine.
     """
     processes = end_orphans()
-    found: tuple[str, ...] = ()
-    not_asked = ""
-    if containers:
+    found: list[str] = []
+    not_asked: list[str] = []
+    for launcher in launchers:
         try:
-            found = _containers()
+            found += launcher.end_left()
         except LaunchError as error:
-            not_asked = str(error)
+            not_asked.append(f"{launcher.leaves} were not looked for: {error}")
     # Last: what has ended holds no socket any more.
     folders = remove_left_folders()
-    return Left(processes, found, folders, not_asked, remove_left_of_null_servers())
-
-
-def _containers() -> tuple[str, ...]:
-    """A sentence for each container that was found. Raises LaunchError without an engine."""
-    from tgi_bench.launch.docker_clean import end_left_containers
-
-    return tuple(
-        f"removed the container {left.name} that the killed sweep of {left.run_id} had left"
-        if left.failure is None
-        else f"could not remove the container {left.name} of {left.run_id}: {left.failure}"
-        for left in end_left_containers()
-    )
+    null_servers = remove_left_of_null_servers()
+    return Left(processes, tuple(found), folders, tuple(not_asked), null_servers)

@@ -1,209 +1,141 @@
-"""One server as a process group of its own: started, waited for, watched, ended."""
+"""The launcher `process`: text-generation-launcher, or another command, on this machine."""
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Mapping
+import shlex
+import shutil
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from tgi_bench.errors import LaunchError, NotRecordedError, not_written
-from tgi_bench.launch import follow_parent
-from tgi_bench.launch.cause import death_of
-from tgi_bench.launch.endpoint import Death
-from tgi_bench.launch.log import LogFile
-from tgi_bench.launch.owner import marks
-from tgi_bench.launch.pump import Pump
-from tgi_bench.launch.secrets import Redactor
-from tgi_bench.memory_evidence import KillCounter
+from pydantic import BeforeValidator, Field
 
-_POLL_S = 0.01
-_TERM_WAIT_S = 30.0
-"""text-generation-launcher took 5.5 s when idle: its router drains first, then its shards."""
-_TERM_WAIT_UNREADY_S = 5.0
-_LOG_WAIT_S = 0.5
-"""What ended has left its last words in a pipe; a child of it may hold the pipe open."""
-_START_LINE = "# tgi-bench: start "
+from tgi_bench.engines.engine import Engine, engine_spec, secret_in
+from tgi_bench.errors import InputError, LaunchError
+from tgi_bench.launch.launcher import Launcher, LaunchOptions, RunningServer
+from tgi_bench.sections.section import Section, refused, texts
+
+if TYPE_CHECKING:
+    from tgi_bench.launch.deployment import Deployment
+
+LOCALHOST = "127.0.0.1"
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
-    """What to start. environ: its whole environment, to which the owner's marks are added.
-
-    log_path: stdout and stderr are appended to it, after a line that numbers the start.
-    redactor: takes the values of secrets out of it.
-    """
-
-    argv: tuple[str, ...]
-    environ: Mapping[str, str]
-    log_path: Path
-    run_id: str
-    redactor: Redactor
-
-
-class ServerProcess:
-    """A started server. Leave its context, or call `stop`, to end it and all that it started.
-
-    Start it from a thread that lives as long as the server: the kernel counts the end of the
-    thread that started it as the end of the parent, and tells the server to end.
-    """
-
-    def __init__(self, command: Command) -> None:
-        self.started_ns = time.monotonic_ns()
-        begin = number_start(command.log_path)
-        self.log = LogFile(command.log_path, begin)
-        self._pump = _pump(command)
-        # It starts in this process's cgroup.
-        self._kills = KillCounter.of()
-        self._kills_before = self._kills.read()
+def command_words(value: object) -> list[str]:
+    """A command as a shell would split it, or as a list of its words; [] is the engine's own."""
+    if value == []:
+        return []
+    if isinstance(value, str):
         try:
-            self._process = _popen(command, self._pump)
-        except BaseException:
-            if self._pump is not None:
-                self._pump.stop(0)
-            raise
-        self._stopped = False
-        self._ready = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
-
-    @property
-    def pid(self) -> int:
-        """Of the program, which leads a process group of this id."""
-        return self._process.pid
-
-    def became_ready(self) -> None:
-        """It is ready, and stays in the cgroup that it is in by now: its command may have changed
-        that."""
-        self._ready = True
-        own = KillCounter.of(self.pid)
-        if own != self._kills:
-            self._kills, self._kills_before = own, own.read()
-
-    def alive(self) -> bool:
-        """Whether the program runs. What it started may outlive it until `stop`.
-
-        False too where its log cannot be written any more, by which it is known.
-        """
-        if self._log_failure():
-            return False
-        if not self._stopped and self._ended() is None:
-            return True
-        if self._pump is not None:
-            self._pump.drained(_LOG_WAIT_S)
-        return False
-
-    def death(self, since: int = 0, device_type: str | None = None) -> Death | None:
-        """As RunningServer has it, from its log, its exit and its cgroup."""
-        if failure := self._log_failure():
-            return Death(failure)
-        # Asked before its log is read: what it wrote before its end is then in there.
-        ended = None if self.alive() else self._ended()
-        kills = self._kills.read() - self._kills_before
-        return death_of(self.log.lines()[since:], ended, kills, device_type)
-
-    def stop(self, term_wait_s: float | None = None) -> None:
-        """Ends the group: SIGTERM, up to 30 s (5 s if never ready), SIGKILL. Does nothing twice.
-        An interrupt meanwhile ends it at once.
-
-        term_wait_s: instead, of a server that has failed already.
-        """
-        if self._stopped:
-            return
-        wait_s = _TERM_WAIT_S if self._ready else _TERM_WAIT_UNREADY_S
-        # The program is reaped last: until then its id, and the group's, is no one else's.
-        self._signal_group(signal.SIGTERM)
-        deadline = time.monotonic() + (wait_s if term_wait_s is None else term_wait_s)
-        try:
-            while self._ended() is None and time.monotonic() < deadline:
-                time.sleep(_POLL_S)
-        finally:
-            self._signal_group(signal.SIGKILL)
-            self._process.wait()
-            self._stopped = True
-            if self._pump is not None:
-                self._pump.stop(_LOG_WAIT_S)
-
-    def _log_failure(self) -> str:
-        """Why its log is written no more; empty while it is."""
-        return "" if self._pump is None else self._pump.failure
-
-    def _ended(self) -> str | None:
-        """How it ended, without reaping it; None while it runs."""
-        if self._process.returncode is not None:
-            return _exit_words(self._process.returncode)
-        result = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
-        if result is None:
-            return None
-        killed = result.si_code != os.CLD_EXITED
-        return _exit_words(-result.si_status if killed else result.si_status)
-
-    def _signal_group(self, number: signal.Signals) -> None:
-        try:
-            os.killpg(self.pid, number)
-        except ProcessLookupError:
-            return  # every member has ended
-
-
-def _pump(command: Command) -> Pump | None:
-    """What redacts the output; None where there is nothing to redact."""
-    return Pump(command.log_path, command.redactor) if command.redactor.longest else None
-
-
-def _popen(command: Command, pump: Pump | None) -> subprocess.Popen[bytes]:
-    argv = [
-        sys.executable,
-        "-I",
-        "-S",
-        str(Path(follow_parent.__file__)),
-        str(os.getpid()),
-        *command.argv,
-    ]
-    with command.log_path.open("ab") as log:
-        process = subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=log if pump is None else pump.inlet,
-            stderr=subprocess.STDOUT,
-            env={**command.environ, **marks(command.run_id)},
-            start_new_session=True,
+            words = shlex.split(value)
+        except ValueError as error:
+            raise refused(f"is no command: {error}") from None
+    else:
+        words = texts(value, "a command, as a string or as a list of its words")
+    if not words or not words[0] or any("\0" in word for word in words):
+        raise refused("must hold at least the program's name")
+    if (secret := secret_in(words)) is not None:
+        raise refused(
+            f"holds what looks like a secret ({secret}), and the command is recorded: leave it out "
+            "and hand it on by the name of its environment variable, as in server.env: [HF_TOKEN]"
         )
-    if pump is not None:
-        pump.close_inlet()
-    return process
+    return words
 
 
-def number_start(log_path: Path) -> int:
-    """Adds the line that numbers this start; the offset in bytes after it."""
-    try:
-        log_path.parent.mkdir(parents=True, exist_ok=True)
-        earlier = log_path.read_bytes() if log_path.exists() else b""
-        number = sum(line.startswith(_START_LINE.encode()) for line in earlier.splitlines()) + 1
-        line_end = "" if not earlier or earlier.endswith(b"\n") else "\n"
-        with log_path.open("ab") as stream:
-            stream.write(f"{line_end}{_START_LINE}{number}\n".encode())
-            return stream.tell()
-    except OSError as error:
-        failed = not_written(f"{log_path} cannot be written", error)
-        if isinstance(failed, NotRecordedError):
-            raise failed from error
-        raise LaunchError(str(failed)) from error
+class ProcessKeys(Section):
+    """How a process is started."""
+
+    command: Annotated[
+        list[str], BeforeValidator(command_words, json_schema_input_type=str | list[str])
+    ] = Field(default_factory=list)
+    """Read by the launcher `process`: the program, and words before the arguments."""
 
 
-def _exit_words(code: int) -> str:
-    return f"exit code {code}" if code >= 0 else f"killed (signal {-code})"
+@dataclass(frozen=True)
+class ProcessLauncher(Launcher):
+    """A command of this machine, by default the engine's program."""
+
+    name = "process"
+    Keys: ClassVar[type[Section]] = ProcessKeys
+    on_this_machine = True
+
+    keys: ProcessKeys
+
+    def words(self, deployment: Deployment) -> str:
+        """The command without the arguments."""
+        return shlex.join(self._command(deployment))
+
+    def require_startable(self, deployment: Deployment) -> None:
+        """The program must be there, too."""
+        program = self._command(deployment)[0]
+        if shutil.which(program) is None:
+            raise InputError(
+                f"`{program}` is not on the PATH: install it, or say in server.command how "
+                f"{engine_spec(deployment.engine).title} is started"
+            )
+        super().require_startable(deployment)
+
+    @contextmanager
+    def launch(self, deployment: Deployment, options: LaunchOptions) -> Iterator[RunningServer]:
+        """Starts the command, waits until it is ready, and ends it when the context is left.
+
+        Its port is chosen here, since the engines cannot say which they were given; it is tried
+        once more where another program took that port in between. Raises LaunchError.
+        """
+        from tgi_bench.launch.cause import port_taken
+
+        with ExitStack() as stack:
+            try:
+                server = stack.enter_context(self._started(deployment, options))
+            except LaunchError as error:
+                if not port_taken(error.log_tail):
+                    raise
+                options.progress("its port was taken meanwhile, starting again")
+                server = stack.enter_context(self._started(deployment, options))
+            yield server
+
+    @contextmanager
+    def _started(self, deployment: Deployment, options: LaunchOptions) -> Iterator[RunningServer]:
+        from tgi_bench.launch.ready_process import Program, running
+        from tgi_bench.launch.server_command import Reach, server_arguments
+        from tgi_bench.launch.sockets import socket_folder
+
+        spec = engine_spec(deployment.engine)
+        with socket_folder() as stem:
+            port, master_port = free_ports(2)
+            reach = Reach(LOCALHOST, port)
+            if deployment.engine is Engine.TGI:
+                reach = Reach(LOCALHOST, port, str(stem), master_port)
+            url = f"http://{LOCALHOST}:{port}"
+            program = Program(
+                argv=(
+                    *self._command(deployment),
+                    *server_arguments(deployment, reach, in_image=False),
+                ),
+                find_url=lambda _lines: url,
+                master_socket=stem.with_name(f"{stem.name}-0") if spec.has_shards else None,
+                no_socket_reason="" if spec.has_shards else no_shards(deployment),
+            )
+            with running(deployment, options, program) as server:
+                yield server
+
+    def _command(self, deployment: Deployment) -> tuple[str, ...]:
+        """The words before the arguments: the experiment's, else the engine's program."""
+        return tuple(self.keys.command) or engine_spec(deployment.engine).program
+
+
+def no_shards(deployment: Deployment) -> str:
+    """Why no batch can be sent to another engine than TGI."""
+    title = engine_spec(deployment.engine).title
+    return f"{title} has no gRPC shards: prefill and decode batches cannot be sent to it"
+
+
+def free_ports(count: int) -> tuple[int, ...]:
+    """Different ports of 127.0.0.1 that nobody listens at right now."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for listener in sockets:
+            listener.bind((LOCALHOST, 0))
+        return tuple(listener.getsockname()[1] for listener in sockets)

@@ -20,11 +20,11 @@ from tgi_bench.engines.engine import EngineSpec, engine_spec
 from tgi_bench.errors import LaunchError
 from tgi_bench.http_rules import NO_KEY
 from tgi_bench.launch.cause import decisive_cause, fatal_cause
-from tgi_bench.launch.endpoint import Death, Progress
+from tgi_bench.launch.deployment import Deployment, Timeouts
+from tgi_bench.launch.launcher import Death, Progress
 from tgi_bench.launch.log import LogFile, connected, is_launcher, said
 from tgi_bench.launch.secrets import bearer
 from tgi_bench.load_observation import RequestOutcome, TokenSource
-from tgi_bench.plan.plan import Deployment, Timeouts
 
 
 class StartPhase(StrEnum):

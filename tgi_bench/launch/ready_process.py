@@ -13,13 +13,13 @@ from tgi_bench.ask import contact
 from tgi_bench.engines.arguments import arguments_of
 from tgi_bench.engines.engine import Engine, engine_spec
 from tgi_bench.errors import LaunchError
-from tgi_bench.launch.endpoint import Death, Endpoint, LaunchOptions, RunningServer
+from tgi_bench.launch.child import Command, ServerProcess
+from tgi_bench.launch.deployment import Deployment
 from tgi_bench.launch.facts import Started, facts_of
-from tgi_bench.launch.process import Command, ServerProcess
+from tgi_bench.launch.launcher import Death, Endpoint, LaunchOptions, RunningServer
 from tgi_bench.launch.readiness import FindUrl, ServerProbe, wait_until_ready
 from tgi_bench.launch.secrets import Redactor, handed_on
 from tgi_bench.launch.server_environ import needed
-from tgi_bench.plan.plan import Deployment
 
 _FAILED_TERM_WAIT_S = 0.5
 """A server that did not become ready has nothing left to do in good order."""

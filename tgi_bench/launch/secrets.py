@@ -10,16 +10,16 @@ from urllib.parse import unquote
 from tgi_bench.engines.engine import Engine, engine_spec
 from tgi_bench.engines.versions import parse_version
 from tgi_bench.errors import InputError
+from tgi_bench.launch.deployment import Deployment
 from tgi_bench.launch.secret_forms import FormsPattern, forms_of
 from tgi_bench.launch.server_environ import PROXIES
-from tgi_bench.plan.host_keys import variables_in, with_variables
-from tgi_bench.plan.plan import AttachOptions, Deployment, LauncherKind
 
 MASK = "[redacted]"
 HUB_TOKEN, OLD_HUB_TOKEN = "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"
 _SINCE_HUB_TOKEN = (2, 1, 0)
 _SECRET_NAME = re.compile(r"TOKEN|KEY|SECRET|PASS|CREDENTIAL|AUTH", re.IGNORECASE)
 _LOGIN = re.compile(r"[^/]*//[^/@:]*:([^/@]+)@")
+_REFERENCE = re.compile(r"\$(?:([A-Za-z_][A-Za-z0-9_]*)|\{([A-Za-z_][A-Za-z0-9_]*)\}|\$)", re.ASCII)
 _SHORTEST = 8
 _NO_SECRETS = frozenset(
     {
@@ -83,13 +83,13 @@ def handed_on(deployment: Deployment, environ: Mapping[str, str]) -> dict[str, s
 def api_key_of(deployment: Deployment, environ: Mapping[str, str]) -> str | None:
     """What requests to the deployment's server carry as their bearer token; None: nothing.
 
-    It is the value of the engine's own variable where server.env names that; for `attach`, whose
-    server may be of any engine, else of the one variable that server.env names. A key of the
+    It is the value of the engine's own variable where server.env names that; of a running server,
+    which may be of any engine, else of the one variable that server.env names. A key of the
     shell that the experiment does not name may be of another service.
     """
     given = handed_on(deployment, environ)
     own = given.get(engine_spec(deployment.engine).api_key_variable)
-    if own is None and deployment.launcher is LauncherKind.ATTACH and len(deployment.env) == 1:
+    if own is None and deployment.launcher.said_by_server and len(deployment.env) == 1:
         return given.get(deployment.env[0])
     return own
 
@@ -99,9 +99,7 @@ def headers_of(deployment: Deployment, environ: Mapping[str, str]) -> tuple[tupl
 
     The API key as a bearer token, unless server.headers says another Authorization.
     """
-    host = deployment.host
-    given = host.headers if isinstance(host, AttachOptions) else ()
-    own = tuple((name, with_variables(text, environ)) for name, text in given)
+    own = tuple((name, with_variables(text, environ)) for name, text in deployment.launcher.headers)
     if any(name.lower() == "authorization" for name, _ in own):
         return own
     return (*bearer(api_key_of(deployment, environ)), *own)
@@ -109,9 +107,23 @@ def headers_of(deployment: Deployment, environ: Mapping[str, str]) -> tuple[tupl
 
 def header_variables(deployment: Deployment) -> tuple[str, ...]:
     """The environment variables that server.headers names."""
-    host = deployment.host
-    given = host.headers if isinstance(host, AttachOptions) else ()
+    given = deployment.launcher.headers
     return tuple(dict.fromkeys(name for _, text in given for name in variables_in(text)))
+
+
+def variables_in(text: str) -> tuple[str, ...]:
+    """The environment variables that a header's value names, as in `$NAME` and `${NAME}`."""
+    return tuple(name for match in _REFERENCE.finditer(text) if (name := match[1] or match[2]))
+
+
+def with_variables(text: str, environ: Mapping[str, str]) -> str:
+    """The value with each variable's own in its place; KeyError for one that is not set."""
+
+    def value(match: re.Match[str]) -> str:
+        name = match[1] or match[2]
+        return environ[name] if name else "$"
+
+    return _REFERENCE.sub(value, text)
 
 
 def bearer(api_key: str | None) -> tuple[tuple[str, str], ...]:

@@ -8,39 +8,30 @@ from dataclasses import asdict
 from hashlib import sha256
 from typing import Any
 
-from tgi_bench.engines.engine import argument_problems, engine_spec
+from tgi_bench.engines.engine import argument_problems
 from tgi_bench.engines.versions import (
     NEWEST,
-    is_known,
     parse_version,
     tag_of,
-    unknown_behaviour,
     version_of_image,
 )
 from tgi_bench.errors import ExperimentError, InputError, Problem
-from tgi_bench.plan.deployment_id import deployment_id
-from tgi_bench.plan.experiment import ENGINE_KEYS, BatchKeys, Experiment, ServerKeys
+from tgi_bench.launch.deployment import deployment_id
+from tgi_bench.launch.launcher import Launcher, ServerAsked
+from tgi_bench.plan.experiment import BatchKeys, Experiment
 from tgi_bench.plan.limits import MOST_TRIALS, require_batch_within
 from tgi_bench.plan.load_keys import LoadKeys, load_trials, trial_count
 from tgi_bench.plan.load_trial import FileKind
 from tgi_bench.plan.matrix import Combination, combinations
 from tgi_bench.plan.plan import (
-    AttachOptions,
     BatchTrial,
     Deployment,
-    DockerOptions,
-    EmbeddedOptions,
     Engine,
-    HostOptions,
     LauncherArgument,
-    LauncherKind,
     LoadTrial,
     Override,
     Plan,
-    ProcessOptions,
-    SimulatedOptions,
     Timeouts,
-    TransformersOptions,
 )
 
 
@@ -56,9 +47,8 @@ def expand(
     version, assumed = _version(experiment)
     chosen, restrictions = combinations(experiment.server, version, only)
     _check_arguments(experiment, version, chosen)
-    _check_launcher(experiment, version, len(chosen))
-    _check_embedded(experiment.server)
-    deployments = tuple(_deployment(experiment, c, version, assumed) for c in chosen)
+    launcher = _launcher(experiment, version, len(chosen))
+    deployments = tuple(_deployment(experiment, launcher, c, version, assumed) for c in chosen)
     trials = () if experiment.batches is None else _trials(experiment.batches, deployments)
     loads = _loads(experiment.load or (), deployments)
     return Plan(
@@ -116,56 +106,29 @@ def _check_arguments(experiment: Experiment, version: str, chosen: Sequence[Comb
         raise ExperimentError(*found)
 
 
-def _check_launcher(experiment: Experiment, version: str, deployments: int) -> None:
+def _launcher(experiment: Experiment, version: str, deployments: int) -> Launcher:
+    """The launcher with its keys. Raises ExperimentError where these do not fit together."""
     server = experiment.server
-    match LauncherKind(server.launcher):
-        case LauncherKind.DOCKER if server.image is None:
-            message = "is missing: the launcher `docker` needs the container image to run"
-            raise ExperimentError(Problem("server.image", message))
-        case LauncherKind.ATTACH if deployments > 1:
-            message = (
-                f"gives {deployments} deployments, but the launcher `attach` drives one server "
-                "as it runs: give one value each, or choose with --only"
-            )
-            raise ExperimentError(Problem("server.variable", message))
-        case LauncherKind.ATTACH if server.url is None and server.sockets is None:
-            message = (
-                "is missing: the launcher `attach` needs the running server's address, or for "
-                "batches alone server.sockets"
-            )
-            raise ExperimentError(Problem("server.url", message))
-        case LauncherKind.ATTACH if server.url is None and experiment.load:
-            message = "is missing: a load is sent over HTTP, and server.sockets takes batches only"
-            raise ExperimentError(Problem("server.url", message))
-        case LauncherKind.EMBEDDED if Engine(server.engine) is not Engine.TGI:
-            title = engine_spec(Engine(server.engine)).title
-            message = f"the launcher `embedded` stands in for `tgi` only, not for {title}"
-            raise ExperimentError(Problem("server.engine", message))
-        case LauncherKind.EMBEDDED if not is_known(version):
-            key_path = "server.version" if server.version else "server.image"
-            raise ExperimentError(Problem(key_path, unknown_behaviour(version)))
-        case _:
-            return
-
-
-def _check_embedded(server: ServerKeys) -> None:
-    """Refuse keys that only the other engine of the embedded server reads."""
-    if LauncherKind(server.launcher) is not LauncherKind.EMBEDDED:
-        return
-    engine, given = server.embedded.engine, server.embedded.model_fields_set
-    problems = [
-        Problem(f"server.embedded.{name}", f"is read by the engine `{other}` only, not `{engine}`")
-        for other, names in ENGINE_KEYS.items()
-        if other != engine
-        for name in names
-        if name in given
-    ]
-    if problems:
+    launcher = server.launcher_asked()
+    asked = ServerAsked(
+        engine=Engine(server.engine),
+        image=server.image,
+        version=version,
+        version_key="server.version" if server.version else "server.image",
+        deployments=deployments,
+        loads=bool(experiment.load),
+    )
+    if problems := tuple(launcher.problems(asked)):
         raise ExperimentError(*problems)
+    return launcher
 
 
 def _deployment(
-    experiment: Experiment, combination: Combination, version: str, assumed: bool
+    experiment: Experiment,
+    launcher: Launcher,
+    combination: Combination,
+    version: str,
+    assumed: bool,
 ) -> Deployment:
     server = experiment.server
     constant = (LauncherArgument(name, value, False) for name, value in server.constant.items())
@@ -173,48 +136,17 @@ def _deployment(
     timeouts = server.timeouts
     return Deployment(
         deployment_id=deployment_id(combination.values),
-        launcher=LauncherKind(server.launcher),
+        launcher=launcher,
         model=experiment.model,
         image=server.image,
         tgi_version=version,
         version_assumed=assumed,
         arguments=(*constant, *variable),
-        embedded=EmbeddedOptions(server.embedded.engine, server.embedded.accelerator),
+        accelerator=server.embedded.accelerator,
         engine=Engine(server.engine),
         env=tuple(server.env),
         timeouts=Timeouts(timeouts.pull_s, timeouts.download_s, timeouts.load_s, timeouts.probe_s),
-        host=_host(server),
     )
-
-
-def _host(server: ServerKeys) -> HostOptions:
-    match LauncherKind(server.launcher):
-        case LauncherKind.DOCKER:
-            keys = server.docker
-            return DockerOptions(
-                gpus=keys.gpus,
-                shm_size=keys.shm_size,
-                volumes=tuple(keys.volumes),
-                network=keys.network,
-                options=tuple(
-                    (name, json.dumps(value, sort_keys=True))
-                    for name, value in keys.options.items()
-                ),
-            )
-        case LauncherKind.PROCESS:
-            return ProcessOptions(tuple(server.command))
-        case LauncherKind.ATTACH:
-            headers = tuple(server.headers.items())
-            return AttachOptions(server.url, server.sockets, server.verify_tls, headers)
-        case LauncherKind.EMBEDDED:
-            own = server.embedded
-            if own.engine != "simulated":
-                return TransformersOptions(
-                    own.device, own.random_weights, own.weights_seed, own.layer_split
-                )
-            options = SimulatedOptions(own.calibration, own.visible_devices)
-            # A deployment without them is, and its digest, what it was before there were any.
-            return None if options == SimulatedOptions() else options
 
 
 def _trials(batches: BatchKeys, deployments: Sequence[Deployment]) -> tuple[BatchTrial, ...]:
@@ -260,7 +192,7 @@ def _digest(
     measured: dict[str, object] = {
         "experiment": experiment.experiment,
         "model": experiment.model,
-        "deployments": [_digested(deployment) for deployment in deployments],
+        "deployments": [deployment.fields for deployment in deployments],
         "trials": [asdict(trial) for trial in trials],
     }
     if loads:  # runs of batches alone keep the digest that they were recorded with
@@ -272,11 +204,3 @@ def _digest(
 def _untold(fields: list[tuple[str, Any]]) -> dict[str, Any]:
     """As before lengths and arrivals held their kind, which is no kind of file."""
     return {name: value for name, value in fields if name != "kind" or isinstance(value, FileKind)}
-
-
-def _digested(deployment: Deployment) -> dict[str, object]:
-    """As before there were headers, where it has none."""
-    fields = asdict(deployment)
-    if isinstance(deployment.host, AttachOptions) and not deployment.host.headers:
-        del fields["host"]["headers"]
-    return fields

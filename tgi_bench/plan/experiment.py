@@ -4,37 +4,30 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from math import isfinite
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
-    JsonValue,
     TypeAdapter,
     ValidationError,
+    create_model,
 )
 
+from tgi_bench.engines.arguments import ArgumentValue
 from tgi_bench.errors import ExperimentError, Problem
-from tgi_bench.plan.host_keys import (
-    command_words,
-    container_options,
-    gpu_choice,
-    http_headers,
-    server_url,
-    socket_path,
-    variable_names,
-    volume_list,
-)
+from tgi_bench.launch import LAUNCHERS, launcher_named
+from tgi_bench.launch.embedded import EmbeddedKeys
+from tgi_bench.launch.launcher import Launcher
 from tgi_bench.plan.load_keys import Loads
 from tgi_bench.plan.load_rules import load_problems
-from tgi_bench.plan.plan import ASSUMED_ACCELERATOR, ArgumentValue
 from tgi_bench.plan.task_keys import DirectExperiment, task_problems
 from tgi_bench.sections.refusal import pattern_sentence, refusals
 from tgi_bench.sections.section import (
     NAME_PATTERN,
-    SIZE_PATTERN,
     Sampling,
     Section,
     Seed,
@@ -43,6 +36,7 @@ from tgi_bench.sections.section import (
     Word,
     no_duplicates,
     one_or_list,
+    refused,
     refused_value,
 )
 from tgi_bench.words import shown
@@ -52,7 +46,7 @@ if TYPE_CHECKING:
     from tgi_bench.sections.yaml_tree import Tree
 
 
-_CALIBRATION_CHARACTERS = 500
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
 def _argument(value: object) -> ArgumentValue:
@@ -70,22 +64,29 @@ def _argument(value: object) -> ArgumentValue:
     raise refused_value("must be a string, a number, true, false or null", value)
 
 
+def variable_names(value: object) -> list[str]:
+    """Names of environment variables. A value that was written here is not shown again."""
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, list):
+        raise refused(_NAMES_ONLY)
+    for name in names:
+        if not isinstance(name, str) or not _VARIABLE.fullmatch(name):
+            raise refused(_NAMES_ONLY)
+    if len(set(names)) < len(names):
+        raise refused("holds a name twice")
+    return names
+
+
+_NAMES_ONLY = (
+    "must be a list of names of environment variables, as in [HF_TOKEN]: their values come from "
+    "the environment that tgi-bench runs in"
+)
+
+
 def _version(value: object) -> object:
     """0.9 without quotes is a number, and 3.10 would lose its zero."""
     if isinstance(value, int | float):
         raise refused_value('must be three numbers in quotes, as in "3.3.7"', value)
-    return value
-
-
-def _calibration(value: object) -> object:
-    """A published one's name holds spaces; neither it nor a path begins with `-`."""
-    if isinstance(value, str) and (
-        not 0 < len(value) <= _CALIBRATION_CHARACTERS
-        or value.startswith("-")
-        or value != value.strip()
-        or not value.isprintable()
-    ):
-        raise refused_value("must be a published calibration's name or a file's path", value)
     return value
 
 
@@ -103,64 +104,6 @@ MatchedArguments = Annotated[
 Seconds = Annotated[float, Field(gt=0, le=7 * 24 * 3600, allow_inf_nan=False)]
 
 
-class EmbeddedKeys(Section):
-    """What the embedded server computes with."""
-
-    engine: Literal["simulated", "transformers"] = "simulated"
-    """How steps are computed: `simulated` takes as long as the estimate says; `transformers`
-    runs the model on this machine."""
-    accelerator: Word = ASSUMED_ACCELERATOR
-    """The accelerator whose time and memory the estimate takes, by the name in its table."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Read by the engine `transformers`: on what it runs; `auto` is CUDA where there is any."""
-    random_weights: bool = False
-    """Read by the engine `transformers`: draw the weights, which takes as long and reads none."""
-    weights_seed: Seed = 0
-    """Read by the engine `transformers`: seed of random weights; 0 is a seed."""
-    layer_split: bool = False
-    """Read by the engine `transformers`: lay whole layers on several CUDA devices, one after the
-    other; num_shard divides every layer instead."""
-    calibration: Annotated[
-        str | None, BeforeValidator(_calibration, json_schema_input_type=str | None)
-    ] = None
-    """Fitted constants for the launcher `embedded`: the stack's name of a published calibration, or
-    the path of a file of `tgi-bench calibrate`; uncalibrated by default."""
-    visible_devices: Annotated[int, Field(ge=1, le=1024)] = 1
-    """GPUs that the launcher `embedded` simulates seeing: with `num_shard` 1 a model that TGI does
-    not shard by itself is split over all of them, its layers held in turn."""
-
-
-ENGINE_KEYS = {
-    "simulated": ("accelerator", "calibration", "visible_devices"),
-    "transformers": ("device", "random_weights", "weights_seed", "layer_split"),
-}
-"""Keys of `EmbeddedKeys` that only one engine of the launcher `embedded` reads."""
-
-
-class DockerKeys(Section):
-    """How the launcher `docker` makes a container."""
-
-    gpus: Annotated[
-        str | None,
-        BeforeValidator(
-            gpu_choice, json_schema_input_type=str | int | list[Annotated[int, Field(ge=0)]] | None
-        ),
-    ] = None
-    """The GPUs of each container: `all`, a count, or a list of ids; one a shard by default."""
-    shm_size: Annotated[str, Field(pattern=SIZE_PATTERN)] | None = None
-    """Size of /dev/shm, which shards talk through: `1g`; the engine's own by default."""
-    volumes: Annotated[
-        list[str], BeforeValidator(volume_list, json_schema_input_type=str | list[str])
-    ] = Field(default_factory=list)
-    """What is mounted: `/data:/data`, or `name:/data` of a volume; `:ro` at the end is allowed."""
-    network: Word | None = None
-    """The network; by default a port of 127.0.0.1 that the engine chooses."""
-    options: Annotated[dict[str, JsonValue], AfterValidator(container_options)] = Field(
-        default_factory=dict
-    )
-    """Further options of a container, by the names that the Docker SDK for Python gives them."""
-
-
 class TimeoutKeys(Section):
     """Seconds that each phase of a start may take."""
 
@@ -174,32 +117,19 @@ class TimeoutKeys(Section):
     """For the first generated token after that."""
 
 
-class ServerKeys(Section):
-    """The servers to launch: one for each combination of the variable arguments."""
+_NAMES = tuple(launcher.name for launcher in LAUNCHERS)
 
-    launcher: Literal["docker", "process", "embedded", "attach"]
+
+class _WhatServes(Section):
+    launcher: Literal[_NAMES]  # type: ignore[valid-type]
     """How a server comes to be."""
     engine: Literal["tgi", "vllm", "sglang", "llamacpp"] = "tgi"
     """Which program serves the model; arguments of others than `tgi` are handed on unchecked."""
     image: Word | None = None
     """The container image; needed by the launcher `docker`. Its tag names TGI's version."""
-    command: Annotated[
-        list[str], BeforeValidator(command_words, json_schema_input_type=str | list[str])
-    ] = Field(default_factory=list)
-    """Read by the launcher `process`: the program, and words before the arguments."""
-    url: Annotated[str | None, BeforeValidator(server_url, json_schema_input_type=str | None)] = (
-        None
-    )
-    """Read by the launcher `attach`: the running server's http or https address."""
-    sockets: Annotated[
-        str | None, BeforeValidator(socket_path, json_schema_input_type=str | None)
-    ] = None
-    """Read by the launcher `attach`: the path of the master shard's socket."""
-    verify_tls: bool = True
-    """Read by the launcher `attach`: whether an https server's certificate must be valid."""
-    headers: Annotated[dict[str, str], BeforeValidator(http_headers)] = Field(default_factory=dict)
-    """Read by the launcher `attach`: HTTP headers of every question and request; `$NAME` in a value
-    is that environment variable's, as in `Bearer $MY_KEY`, and `$$` is a dollar sign."""
+
+
+class _HowItRuns(Section):
     version: Annotated[Word, BeforeValidator(_version)] | None = None
     """TGI's version, `3.3.7`, where the image's tag does not name it."""
     constant: dict[str, Argument] = Field(default_factory=dict)
@@ -214,12 +144,45 @@ class ServerKeys(Section):
         list[str], BeforeValidator(variable_names, json_schema_input_type=str | list[str])
     ] = Field(default_factory=list)
     """Names of environment variables to hand on to the server; values are recorded nowhere."""
-    docker: DockerKeys = Field(default_factory=DockerKeys)
-    """Read by the launcher `docker`."""
+
+
+class _HowLong(Section):
     timeouts: TimeoutKeys = Field(default_factory=TimeoutKeys)
     """Seconds that each phase of a start may take."""
     embedded: EmbeddedKeys = Field(default_factory=EmbeddedKeys)
     """Read by the launcher `embedded`, and by the estimate that `tgi-bench plan` prints."""
+
+
+def _sections() -> Iterator[type[Section]]:
+    """For each launcher whose keys stand in a mapping of their own that, as a model of one key."""
+    for launcher in LAUNCHERS:
+        if launcher.section and launcher.section not in _HowLong.model_fields:
+            said = f"Read by the launcher `{launcher.name}`."
+            key = Field(default_factory=launcher.Keys, description=said)
+            keys: Any = {launcher.section: (launcher.Keys, key)}
+            yield create_model(f"_{launcher.__name__}Section", __base__=Section, **keys)
+
+
+_BESIDE = tuple(launcher.Keys for launcher in LAUNCHERS if not launcher.section)
+
+
+class ServerKeys(
+    _HowLong,
+    *reversed(tuple(_sections())),  # type: ignore[misc]  # keys that only their launcher reads
+    _HowItRuns,
+    *reversed(_BESIDE),  # type: ignore[misc]
+    _WhatServes,
+):
+    """The servers to launch: one for each combination of the variable arguments."""
+
+    def launcher_asked(self) -> Launcher:
+        """The launcher with its keys."""
+        kind = launcher_named(self.launcher)
+        given = dict(self)
+        if kind.section:
+            return kind(given[kind.section])
+        own = {name: given[name] for name in kind.Keys.model_fields}
+        return kind(kind.Keys.model_construct(**own))
 
 
 class BatchKeys(Section):

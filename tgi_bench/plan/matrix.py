@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 
+from tgi_bench.engines.arguments import ArgumentValue
 from tgi_bench.engines.engine import argument_problems, model_arguments
 from tgi_bench.errors import ExperimentError, Problem
 from tgi_bench.plan.experiment import ServerKeys
-from tgi_bench.plan.plan import ArgumentValue, Engine, Override
+from tgi_bench.plan.plan import Engine, Override
 from tgi_bench.words import shown, suggestion
 
 MOST_DEPLOYMENTS = 10_000

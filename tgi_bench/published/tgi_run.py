@@ -14,15 +14,14 @@ from tgi_bench.engines.engine import Engine
 from tgi_bench.engines.versions import NEWEST, parse_version
 from tgi_bench.errors import InputError, TableError
 from tgi_bench.kinds.argument_rules import same
+from tgi_bench.launch.deployment import deployment_id
+from tgi_bench.launch.process import ProcessKeys, ProcessLauncher
 from tgi_bench.observation import Outcome, PublishedFigures, TrialEnd
-from tgi_bench.plan.deployment_id import deployment_id
 from tgi_bench.plan.plan import (
     ArgumentValue,
     BatchTrial,
     Deployment,
-    EmbeddedOptions,
     LauncherArgument,
-    LauncherKind,
     Plan,
     Timeouts,
 )
@@ -89,6 +88,7 @@ def _with_digest(plan: Plan, found: Imported) -> Plan:
     # The digest of a report that was imported before plans had loads or tasks is the same still.
     later = ("load_trials", "task_trials")
     batches = {name: value for name, value in asdict(plan).items() if name not in later}
+    batches["deployments"] = [deployment.fields for deployment in plan.deployments]
     text = json.dumps([batches, figures], sort_keys=True, separators=(",", ":"))
     return replace(plan, digest=sha256(text.encode()).hexdigest())
 
@@ -172,17 +172,16 @@ def _deployment(
     arguments += [LauncherArgument(name, value, True) for name, value in variables.items()]
     return Deployment(
         deployment_id=deployment_id(list(variables.items())),
-        launcher=LauncherKind.PROCESS,
+        launcher=ProcessLauncher(ProcessKeys()),
         model=_model(report),
         image=None,
         tgi_version=version,
         version_assumed=assumed,
         arguments=tuple(arguments),
-        embedded=EmbeddedOptions("", ""),
+        accelerator="",
         engine=Engine.TGI,
         env=(),
         timeouts=Timeouts(_NOT_SAID_S, _NOT_SAID_S, _NOT_SAID_S, _NOT_SAID_S),
-        host=None,
     )
 
 

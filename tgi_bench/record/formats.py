@@ -9,7 +9,7 @@ History of `format_version` (SQLite's user_version):
     5  what makes a figure believed: what a server and its ranks said of themselves, what was seen
        around a stage, whose the tokens of an event are, requests that were sent again.
     6  one table of trials, of attempts and of starts for every kind of trial; the tables of what
-       was seen are those that its classes declare.
+       was seen are those that its classes declare. A launcher's keys as the experiment has them.
 """
 
 from __future__ import annotations
@@ -55,14 +55,13 @@ CREATE TABLE deployments (
     tgi_version TEXT NOT NULL,
     version_assumed INTEGER NOT NULL,
     engine TEXT NOT NULL,  -- tgi, vllm, sglang, llamacpp
-    embedded_engine TEXT NOT NULL,
     accelerator TEXT NOT NULL,
     pull_s REAL NOT NULL,  -- timeouts, one for each phase of a start
     download_s REAL NOT NULL,
     load_s REAL NOT NULL,
     probe_s REAL NOT NULL,
     env TEXT NOT NULL,  -- as JSON: names of variables that are handed on; never their values
-    host TEXT NOT NULL  -- as JSON: the launcher's own options; null for embedded
+    launcher_keys TEXT NOT NULL  -- as JSON: as the experiment has them
 );
 CREATE TABLE deployment_arguments (
     deployment_id TEXT NOT NULL REFERENCES deployments (deployment_id),
@@ -73,7 +72,7 @@ CREATE TABLE deployment_arguments (
     PRIMARY KEY (deployment_id, position)
 ) WITHOUT ROWID;
 """
-"""The same since format 1."""
+"""The same since format 1, but for the launcher's keys."""
 
 _TRIALS = """
 CREATE TABLE trials (
@@ -194,6 +193,25 @@ _ADDED_BY_5 = {
     ),
 }
 """Columns that tables of formats 1 to 4 lack."""
+
+_LAUNCHERS_FROM_5 = """
+ALTER TABLE deployments RENAME COLUMN host TO launcher_keys;
+UPDATE deployments SET launcher_keys = '{}' WHERE launcher_keys = 'null';
+UPDATE deployments SET launcher_keys = json_set(json_remove(launcher_keys, '$.master_socket'),
+    '$.sockets', json_extract(launcher_keys, '$.master_socket'),
+    '$.headers', json((
+        SELECT json_group_object(json_extract(value, '$[0]'), json_extract(value, '$[1]'))
+        FROM json_each(launcher_keys, '$.headers'))))
+    WHERE launcher = 'attach';
+UPDATE deployments SET launcher_keys = json_set(launcher_keys, '$.options',
+    json((SELECT json_group_object(json_extract(value, '$[0]'), json(json_extract(value, '$[1]')))
+        FROM json_each(launcher_keys, '$.options'))))
+    WHERE launcher = 'docker';
+UPDATE deployments SET launcher_keys = json_set(launcher_keys,
+    '$.engine', embedded_engine, '$.accelerator', accelerator)
+    WHERE launcher = 'embedded';
+ALTER TABLE deployments DROP COLUMN embedded_engine;
+"""
 
 _FROM_5: dict[str, str] = {
     "trials": f"""
@@ -352,6 +370,7 @@ def _upgraded(connection: sqlite3.Connection) -> Iterator[str]:
     yield from (f"DROP VIEW {name}" for (name,) in views)
     yield from (f"ALTER TABLE {name} RENAME TO old_{name}" for name in old)
     yield from _since_6()
+    yield from statements(_LAUNCHERS_FROM_5)
     for name, script in _FROM_5.items():
         if name in old:
             yield from statements(script)

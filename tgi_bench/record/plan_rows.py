@@ -4,36 +4,28 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from dataclasses import asdict
-from typing import Any
 
 from tgi_bench.codec import from_json, to_json
 from tgi_bench.engines.arguments import arguments_of
 from tgi_bench.errors import InputError
+from tgi_bench.launch import launcher_named
+from tgi_bench.launch.launcher import Launcher
 from tgi_bench.plan.plan import (
     ArgumentValue,
-    AttachOptions,
     BatchTrial,
     Deployment,
-    DockerOptions,
-    EmbeddedOptions,
     Engine,
-    HostOptions,
     LauncherArgument,
-    LauncherKind,
     LoadTrial,
     Override,
     Plan,
-    ProcessOptions,
-    SimulatedOptions,
     Timeouts,
-    TransformersOptions,
 )
 from tgi_bench.record import task_rows
 
 _DEPLOYMENT_COLUMNS = (
     "deployment_id, launcher, model, image, tgi_version, version_assumed, engine, "
-    "embedded_engine, accelerator, pull_s, download_s, load_s, probe_s, env, host"
+    "accelerator, pull_s, download_s, load_s, probe_s, env, launcher_keys"
 )
 
 
@@ -79,23 +71,22 @@ def select_plan(connection: sqlite3.Connection) -> Plan:
 
 def _insert_deployment(connection: sqlite3.Connection, deployment: Deployment) -> None:
     connection.execute(
-        f"INSERT INTO deployments ({_DEPLOYMENT_COLUMNS}) VALUES ({', '.join('?' * 15)})",
+        f"INSERT INTO deployments ({_DEPLOYMENT_COLUMNS}) VALUES ({', '.join('?' * 14)})",
         (
             deployment.deployment_id,
-            deployment.launcher.value,
+            deployment.launcher.name,
             deployment.model,
             deployment.image,
             deployment.tgi_version,
             deployment.version_assumed,
             deployment.engine.value,
-            deployment.embedded.engine,
-            deployment.embedded.accelerator,
+            deployment.accelerator,
             deployment.timeouts.pull_s,
             deployment.timeouts.download_s,
             deployment.timeouts.load_s,
             deployment.timeouts.probe_s,
             json.dumps(deployment.env),
-            "null" if deployment.host is None else json.dumps(asdict(deployment.host)),
+            deployment.launcher.keys.model_dump_json(),
         ),
     )
     connection.executemany(
@@ -112,20 +103,25 @@ def _select_deployments(connection: sqlite3.Connection) -> tuple[Deployment, ...
     return tuple(
         Deployment(
             deployment_id=row[0],
-            launcher=LauncherKind(row[1]),
+            launcher=_launcher(row[1], row[13]),
             model=row[2],
             image=row[3],
             tgi_version=row[4],
             version_assumed=bool(row[5]),
             arguments=_select_arguments(connection, row[0]),
-            embedded=EmbeddedOptions(row[7], row[8]),
             engine=Engine(row[6]),
-            env=tuple(json.loads(row[13])),
-            timeouts=Timeouts(*row[9:13]),
-            host=_host(LauncherKind(row[1]), json.loads(row[14])),
+            accelerator=row[7],
+            timeouts=Timeouts(*row[8:12]),
+            env=tuple(json.loads(row[12])),
         )
         for row in rows.fetchall()
     )
+
+
+def _launcher(name: str, keys: str) -> Launcher:
+    """Raises ValueError where there is no such launcher, or it has no such keys."""
+    launcher = launcher_named(name)
+    return launcher(launcher.Keys.model_validate_json(keys))
 
 
 def _require_known_arguments(deployment: Deployment) -> None:
@@ -139,31 +135,6 @@ def _require_known_arguments(deployment: Deployment) -> None:
     for argument in deployment.arguments:
         if argument.name not in known:
             raise ValueError(f"text-generation-launcher has no argument {argument.name!r}")
-
-
-def _host(launcher: LauncherKind, said: dict[str, Any] | None) -> HostOptions:
-    """The options that `asdict` made; None for `embedded` by default, and for an imported run.
-
-    Raises ValueError or TypeError where it made no such.
-    """
-    if said is not None and not isinstance(said, dict):
-        raise ValueError(f"a launcher's options must be a mapping, not {said!r}")
-    match launcher:
-        case LauncherKind.DOCKER if said is not None:
-            volumes = tuple(said.get("volumes", ()))
-            options = tuple((name, value) for name, value in said.get("options", ()))
-            return DockerOptions(**{**said, "volumes": volumes, "options": options})
-        case LauncherKind.PROCESS if said is not None:
-            return ProcessOptions(tuple(said.get("command", ())))
-        case LauncherKind.ATTACH if said is not None:
-            headers = tuple((name, value) for name, value in said.get("headers", ()))
-            return AttachOptions(**{**said, "headers": headers})
-        case LauncherKind.EMBEDDED if said is not None:
-            if "device" in said:
-                return TransformersOptions(**said)
-            return SimulatedOptions(**said)
-        case _:
-            return None
 
 
 def _select_arguments(

@@ -12,8 +12,8 @@ from tgi_bench.engines.arguments import arguments_of
 from tgi_bench.engines.engine import Engine
 from tgi_bench.engines.printed import debug_form
 from tgi_bench.errors import InputError
-from tgi_bench.plan.plan import ANY_MODEL, ArgumentValue, AttachOptions, Deployment, LauncherKind
-from tgi_bench.plan.server_command import requested_command
+from tgi_bench.launch.server_command import requested_command
+from tgi_bench.plan.plan import ANY_MODEL, ArgumentValue, Deployment
 from tgi_bench.report.words import NOT_KNOWN, argument, known_num_shard, said_model
 
 
@@ -22,9 +22,8 @@ def commands(run: Run, records: Sequence[DeploymentRecord]) -> str:
 
     Of servers that ran already, where they were reached.
     """
-    hosts = [h for r in records if isinstance(h := r.deployment.host, AttachOptions)]
-    if hosts:
-        where = [f"server at {h.url}" if h.url else f"shard at {h.master_socket}" for h in hosts]
+    where = [r.deployment.launcher.where for r in records]
+    if any(where):
         return "".join(f"The {of} ran already: nothing was started.\n" for of in where)
     asked = dict.fromkeys(_requested(r.deployment, run.origin) for r in records)
     text = _fenced(asked)
@@ -59,7 +58,7 @@ def _source(run: Run, records: Sequence[DeploymentRecord]) -> str:
         return "As the published report lists them."
     if len(printed) == len(records):
         return "As the server printed them when it started."
-    if all(r.deployment.launcher is LauncherKind.ATTACH for r in records):
+    if all(r.deployment.launcher.said_by_server for r in records):
         told = "; num_shard as its sockets say" if any(r.ranks for r in records) else ""
         return f"As the experiment says: a server that ran already is not asked for them{told}."
     if not printed:

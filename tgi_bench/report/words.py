@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from tgi_bench.analysis.run import DeploymentRecord, Origin, Run
 from tgi_bench.engines.engine import Engine, engine_spec
 from tgi_bench.observation import Outcome, TrialEnd
-from tgi_bench.plan.plan import ANY_MODEL, MODEL_SERVED, ArgumentValue, Deployment, LauncherKind
+from tgi_bench.plan.plan import ANY_MODEL, MODEL_SERVED, ArgumentValue, Deployment
 
 UNDEFINED = "-"
 NOT_KNOWN = "not known"
@@ -90,7 +90,7 @@ def deployment_heading(deployment: Deployment) -> str:
         if a.variable and a.name not in ("num_shard", "quantize")
     )
     quantized = quantization(deployment.quantize)
-    if deployment.launcher is LauncherKind.ATTACH and deployment.quantize is None:
+    if deployment.launcher.said_by_server and deployment.quantize is None:
         quantized = f"Quantization {NOT_KNOWN}"
     return values_heading(quantized, others)
 
@@ -134,7 +134,7 @@ def known_num_shard(record: DeploymentRecord) -> int | None:
         a.name == engine_spec(deployment.engine).shard_argument and a.value is not None
         for a in deployment.arguments
     )
-    if deployment.launcher is LauncherKind.ATTACH and not stated:
+    if deployment.launcher.said_by_server and not stated:
         return None
     return deployment.num_shard
 
@@ -146,15 +146,15 @@ def known_engine(record: DeploymentRecord) -> str | None:
     if facts is not None and facts.identity.engine is not None:
         return facts.identity.engine
     silent = facts is None or facts.version is None
-    if deployment.launcher is LauncherKind.ATTACH and deployment.engine is Engine.TGI and silent:
+    if deployment.launcher.said_by_server and deployment.engine is Engine.TGI and silent:
         return None
     return deployment.engine.value
 
 
 def known_version(deployment: Deployment) -> str | None:
     """TGI's version as requested; None: nobody said it of a server that ran already."""
-    attached = deployment.launcher is LauncherKind.ATTACH
-    return None if attached and deployment.version_assumed else deployment.tgi_version
+    unsaid = deployment.launcher.said_by_server and deployment.version_assumed
+    return None if unsaid else deployment.tgi_version
 
 
 def num_shard(record: DeploymentRecord) -> str:
@@ -189,20 +189,21 @@ def origin_line(run: Run) -> str:
     """Where the figures come from: the first thing that a reader sees."""
     match run.origin:
         case Origin.SIMULATED:
-            if any(d.deployment.launcher is not LauncherKind.EMBEDDED for d in run.deployments):
+            if not all(d.deployment.simulated for d in run.deployments):
                 return (
                     "**Simulated.** The server says of itself that it simulates: an estimate made "
                     "the times, no GPU did."
                 )
-            engines = dict.fromkeys(d.deployment.embedded for d in run.deployments)
-            said = " and ".join(f"`{e.engine}` engine as an {e.accelerator}" for e in engines)
+            said = " and ".join(
+                f"`simulated` engine as an {accelerator}"
+                for accelerator in dict.fromkeys(d.deployment.accelerator for d in run.deployments)
+            )
             return (
                 f"**Simulated.** The times come from the embedded server's {said}: an estimate "
                 "made them, no GPU did."
             )
         case Origin.IMPORTED:
-            embedded = (d.deployment.launcher for d in run.deployments)
-            how = ", simulated" if LauncherKind.EMBEDDED in embedded else ""
+            how = ", simulated" if any(d.deployment.simulated for d in run.deployments) else ""
             return (
                 f"**Imported{how}.** The figures were read from a published report "
                 f"({run.plan.experiment}); tgi-bench measured none of them."

@@ -199,10 +199,16 @@ def with_texts(schema: Schema) -> Schema:
 
 
 def texts_of(kind: type[BaseModel | Value]) -> dict[str, str]:
-    """By its key in the file: the bare string after each annotated attribute of the class's own.
+    """By its key in the file: the bare string after each annotated attribute, inherited or not.
 
-    {} where its source is not at hand, as in a package without it.
+    Without those whose source is not at hand, as in a package without it.
     """
+    inherited = (b for b in kind.__bases__ if issubclass(b, BaseModel) and b is not BaseModel)
+    texts = {key: text for base in inherited for key, text in texts_of(base).items()}
+    return {**texts, **_own_texts(kind)}
+
+
+def _own_texts(kind: type[BaseModel | Value]) -> dict[str, str]:
     try:
         source = inspect.getsource(kind)
     except OSError:

@@ -41,6 +41,13 @@ def refused(message: str) -> PydanticCustomError:
     return PydanticCustomError("refused", "{said}", {"said": message})
 
 
+def texts(value: object, what: str) -> list[str]:
+    """A list of strings, refused where it is none. what: should have been given, in words."""
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise refused(f"must be {what}, not `{shown(value)}`")
+    return value
+
+
 def refused_value(message: str, value: object) -> PydanticCustomError:
     """The same, with what was given at its end."""
     return refused(f"{message}, not `{shown(value)}`")

@@ -16,7 +16,7 @@ from tgi_bench.estimate.step_time import mean_decode_s, prefill_time
 from tgi_bench.kinds.batch.compared import simulated_with
 from tgi_bench.kinds.batch.metrics import TrialSummary
 from tgi_bench.kinds.batch.scaling import usable
-from tgi_bench.plan.plan import Deployment, LauncherKind
+from tgi_bench.plan.plan import Deployment
 
 CPU_CORES = "CPU cores"
 """The name in a run's environment of how many cores its client could use: "2 of 8"."""
@@ -50,7 +50,7 @@ def excesses(run: Run) -> tuple[Excess, ...]:
 
 def _setup(deployment: Deployment, calibration: Calibration | None) -> Setup | None:
     """What the embedded server estimates with; None where that is not known."""
-    if deployment.launcher is not LauncherKind.EMBEDDED or deployment.engine is not Engine.TGI:
+    if not deployment.simulated or deployment.engine is not Engine.TGI:
         return None
     try:
         setup = planned_setup(deployment).setup
@@ -109,11 +109,7 @@ def ranks_and_cores(run: Run) -> str | None:
     None where the run is not simulated, or its environment names no cores.
     """
     cores = dict(run.environment).get(CPU_CORES, "").partition(" ")[0]
-    embedded = [
-        d.deployment.num_shard
-        for d in run.deployments
-        if d.deployment.launcher is LauncherKind.EMBEDDED
-    ]
+    embedded = [d.deployment.num_shard for d in run.deployments if d.deployment.simulated]
     if run.origin is not Origin.SIMULATED or not embedded or not cores.isdigit():
         return None
     ranks = max(embedded)

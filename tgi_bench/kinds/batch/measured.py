@@ -132,5 +132,5 @@ def _spread(step: StepFigures) -> float:
 
 def simulated(run: Run) -> bool:
     """Whether an estimate made its figures, in this run or before it was imported."""
-    embedded = (d.deployment.embedded.engine for d in run.deployments)
-    return run.origin is Origin.SIMULATED or (run.origin is Origin.IMPORTED and any(embedded))
+    planned = any(d.deployment.simulated for d in run.deployments)
+    return run.origin is Origin.SIMULATED or (run.origin is Origin.IMPORTED and planned)

@@ -15,12 +15,12 @@ from tgi_bench.engines.engine import Engine
 from tgi_bench.errors import InputError, NotRecordedError, StepError
 from tgi_bench.kinds.running import Running, Watcher
 from tgi_bench.launch.after_failure import end_of_load, found_dead
-from tgi_bench.launch.endpoint import RunningServer
+from tgi_bench.launch.launcher import RunningServer
 from tgi_bench.launch.secrets import headers_of
 from tgi_bench.load_observation import LoadPart, LoadStage, RequestObservation, RequestOutcome
 from tgi_bench.observation import Outcome, TrialEnd
 from tgi_bench.plan.load_trial import ClosedLoop, LoadTrial, OpenLoop
-from tgi_bench.plan.plan import AttachOptions, Deployment, LauncherKind
+from tgi_bench.plan.plan import Deployment
 from tgi_bench.record.runs import require_room
 from tgi_bench.record.store import RunStore
 from tgi_bench.report.durations import counted
@@ -188,13 +188,13 @@ class _Load:
 
 def _target(deployment: Deployment, server: RunningServer) -> LoadTarget:
     """One of somebody else may be of any engine, where the experiment names none but TGI."""
-    unknown = deployment.launcher is LauncherKind.ATTACH and deployment.engine is Engine.TGI
+    unknown = deployment.launcher.said_by_server and deployment.engine is Engine.TGI
     return LoadTarget(
         url=server.endpoint.url,
         engine="" if unknown else deployment.engine.value,
         model=deployment.model,
         headers=headers_of(deployment, os.environ),
-        verify_tls=AttachOptions.verified(deployment.host),
+        verify_tls=deployment.launcher.verify_tls,
     )
 
 

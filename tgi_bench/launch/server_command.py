@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tgi_bench.engines.argument_values import command_line
-from tgi_bench.engines.arguments import arguments_of
+from tgi_bench.engines.arguments import ArgumentValue, arguments_of
 from tgi_bench.engines.engine import Engine, EngineSpec, engine_spec
-from tgi_bench.plan.plan import ArgumentValue, Deployment
+from tgi_bench.launch.deployment import Deployment
 from tgi_bench.words import shown
 
 _PATH = re.compile(r"[./~].*|.*\.gguf", re.DOTALL | re.IGNORECASE)

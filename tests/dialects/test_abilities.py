@@ -7,6 +7,7 @@ import socket
 import pytest
 
 from tests.dialects.fake_engines import Engine, serve
+from tests.launch.recorded_server import recorded
 from tests.server.router import serving
 from tgi_bench.ask import Asking
 from tgi_bench.dialects import speaking
@@ -14,6 +15,30 @@ from tgi_bench.dialects.abilities import find_out
 from tgi_bench.dialects.dialect import Abilities
 from tgi_bench.errors import InputError
 from tgi_bench.server.config import Version
+
+VLLM, LLAMACPP = "vllm-0.32.0", "llamacpp-xllamacpp-2026.10.11549"
+
+
+@pytest.mark.parametrize(
+    ("folder", "names"),
+    [
+        # TGI's /info, /metrics and /v1/models are open: /tokenize is the first that is not.
+        ("tgi-3.3.7", ("info-no-api-key", "models-no-api-key", "tokenize-no-api-key")),
+        (VLLM, ("get-info-001", "key-none-models-001")),
+        (LLAMACPP, ("get-info-001", "key-none-models-001")),
+    ],
+)
+@pytest.mark.parametrize("key", [(), (("X-Api-Key", "wrong"),)])
+def test_a_real_server_that_wants_a_key(
+    folder: str, names: tuple[str, ...], key: tuple[tuple[str, str], ...]
+) -> None:
+    with recorded(folder, *names) as server, pytest.raises(InputError) as caught:
+        find_out(server.url, "", speaking("auto"), None, Asking(headers=key))
+    another = "another" if key else "an"
+    assert str(caught.value).startswith(f"{server.url} wants {another} API key: HTTP 401")
+    assert "server.env (`tgi-bench load`: --api-key-env)" in str(caught.value)
+    assert "server.headers (--header)" in str(caught.value)
+    assert "wrong" not in str(caught.value)
 
 
 def found(
@@ -30,16 +55,8 @@ def found(
 def test_tgi(version: Version, tokenizes: bool, spoken: str) -> None:
     with serving.serve(version) as served:
         able = find_out(served.url, "", speaking(spoken), None, Asking()).abilities
-    assert able == Abilities(
-        dialect=speaking("tgi")[0],
-        model="",
-        engine="tgi",
-        truncates=True,
-        tokenize_path="/tokenize" if tokenizes else None,
-        ignores_eos=None,
-        usage=False,
-        max_input_tokens=20,
-    )
+    path = "/tokenize" if tokenizes else None
+    assert able == Abilities(speaking("tgi")[0], "", "tgi", True, path, max_input_tokens=20)
 
 
 @pytest.mark.parametrize("spoken", ["completions", "chat"])
@@ -60,36 +77,33 @@ def test_tgi_without_the_openai_api() -> None:
 def test_vllm() -> None:
     able = found(Engine(cuts=True))
     assert able == Abilities(
-        dialect=speaking("completions")[0],
-        model="served",
-        engine="vllm",
-        truncates=True,
-        tokenize_path="/tokenize",
-        ignores_eos="ignore_eos",
-        usage=True,
-        max_input_tokens=99,
+        speaking("completions")[0], "served", "vllm", True, "/tokenize", "ignore_eos", True, 99
     )
 
 
-def test_a_server_that_ignores_what_it_does_not_know_does_not_cut() -> None:
-    able = found(Engine(owner="somebody", cuts=False))
-    assert (able.engine, able.truncates, able.usage) == ("", False, True)
-
-
-@pytest.mark.parametrize("cuts", [True, False])
-def test_chat(cuts: bool) -> None:
-    able = found(Engine(cuts=cuts), "chat")
-    assert (able.dialect.name, able.truncates) == ("chat", cuts)
-
-
-def test_auto_falls_back_to_chat() -> None:
-    able = found(Engine(statuses={"/v1/completions": 404}))
-    assert able.dialect.name == "chat"
-
-
-def test_no_usage_chunk() -> None:
-    able = found(Engine(cuts=True, usage=False))
-    assert (able.usage, able.truncates, able.ignores_eos) == (False, False, "ignore_eos")
+@pytest.mark.parametrize(
+    ("engine", "spoken", "said"),
+    [
+        # It ignores what it does not know.
+        (Engine(owner="somebody"), "auto", ("completions", "", False, True, "ignore_eos")),
+        (Engine(cuts=True), "chat", ("chat", "vllm", True, True, "ignore_eos")),
+        (Engine(cuts=False), "chat", ("chat", "vllm", False, True, "ignore_eos")),
+        (
+            Engine(statuses={"/v1/completions": 404}),
+            "auto",
+            ("chat", "vllm", False, True, "ignore_eos"),
+        ),
+        (
+            Engine(cuts=True, usage=False),
+            "auto",
+            ("completions", "vllm", False, False, "ignore_eos"),
+        ),
+    ],
+)
+def test_what_is_seen_to_work(engine: Engine, spoken: str, said: tuple[object, ...]) -> None:
+    able = found(engine, spoken)
+    what = (able.dialect.name, able.engine, able.truncates, able.usage, able.ignores_eos)
+    assert what == said
 
 
 @pytest.mark.parametrize(

@@ -14,14 +14,34 @@ from pathlib import Path
 
 import pytest
 
-from tests.drive.direct_models import direct_model, tiny
 from tests.torch_engine.needs_torch import needs_torch
+from tests.torch_engine.tiny import write_config
 from tgi_bench.drive import messages as d
 from tgi_bench.drive.direct import DirectHost
 from tgi_bench.errors import StepError
 from tgi_bench.observation import Outcome
-from tgi_bench.plan.task_trial import GenerateTask, SummarizeTask
+from tgi_bench.plan.task_trial import DirectModel, Dtype, GenerateTask, SummarizeTask, TaskDevice
 from tgi_bench.task_observation import DirectFacts, TaskCall, TaskPart, TaskRun
+
+
+def tiny(folder: Path, family: str = "llama", **changes: object) -> Path:
+    return write_config(folder / family, family, **changes)
+
+
+def direct_model(model: Path | str, *, limit_bytes: int | None = None) -> DirectModel:
+    return DirectModel(
+        model_id="fp32",
+        model=str(model),
+        random_weights=True,
+        weights_seed=0,
+        dtype=Dtype.FP32,
+        device=TaskDevice.CPU,
+        num_shard=1,
+        layer_split=1,
+        memory_limit_bytes=limit_bytes,
+        load_timeout_s=60.0,
+    )
+
 
 GENERATE = GenerateTask(7, 5, None, None)
 SUMMARIZE = SummarizeTask(50, None, 20, 3, 8, 10)
@@ -172,8 +192,7 @@ def test_two_ranks_answer_as_one(tmp_path: Path) -> None:
 _OWNER = """
 import sys, time
 from pathlib import Path
-from tests.drive.direct_models import direct_model
-from tests.drive.test_direct import children
+from tests.drive.test_direct import children, direct_model
 from tgi_bench.drive.direct import DirectHost
 host = DirectHost(direct_model(sys.argv[1]), Path(sys.argv[2]))
 host.load()

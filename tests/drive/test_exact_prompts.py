@@ -54,6 +54,7 @@ TRIAL = LoadTrial(
     workers=None,
     tokenizer=None,
 )
+TURNS = replace(TRIAL, workload=replace(TRIAL.workload, turns=Turns(Fixed(2), 0)))
 SHARED = replace(TRIAL, workload=replace(TRIAL.workload, shared_prefix=SharedPrefix(8, 2)))
 
 
@@ -202,23 +203,43 @@ def test_a_tokenizer_whose_texts_are_not_their_words() -> None:
     assert made.how == "not exact: words counted by x, but a text has other tokens than its words"
 
 
-@pytest.mark.parametrize(
-    ("engine", "spoken", "how"),
-    [
-        (Engine(), "completions", "words counted by the server's /tokenize; checked"),
-        (Engine(owner="sglang"), "completions", "words counted by the server's /tokenize;"),
-        (Engine(), "chat", "words counted by the server's /tokenize, 5 more added"),
-        (Engine(owner="llamacpp"), "chat", "words counted by the server's /tokenize, 5"),
-        (Engine(owner="x", counts=False), "chat", "not exact: a word for each token"),
-        (Engine(cuts=True), "chat", "cut by the server to the tokens asked"),
-    ],
-)
-def test_with_a_server(engine: Engine, spoken: str, how: str) -> None:
+def fitted_with(engine: Engine, spoken: str = "completions", trial: LoadTrial = TRIAL) -> Fitting:
+    """With a server that was asked what it can do."""
     with serve(engine) as url:
         found = find_out(url, "", speaking(spoken), None, Asking()).abilities
-        made = fitting(url, found, Asking(), TRIAL)
+        return fitting(url, found, Asking(), trial)
+
+
+COUNTED = "words counted by the server's /tokenize"
+CUT_ALONE = Engine(owner="x", cuts=True, counts=False)
+
+
+@pytest.mark.parametrize(
+    ("engine", "spoken", "trial", "how"),
+    [
+        (Engine(), "completions", TRIAL, f"{COUNTED}; checked"),
+        (Engine(owner="sglang"), "completions", TRIAL, f"{COUNTED};"),
+        (Engine(), "chat", TRIAL, f"{COUNTED}, 5 more added"),
+        (Engine(owner="llamacpp"), "chat", TRIAL, f"{COUNTED}, 5"),
+        (Engine(owner="x", counts=False), "chat", TRIAL, "not exact: a word for each token"),
+        (Engine(cuts=True), "chat", TRIAL, "cut by the server to the tokens asked"),
+        # What is cut is the head, and of later turns nothing is.
+        (Engine(cuts=True), "completions", SHARED, f"{COUNTED}; checked with the server"),
+        (Engine(cuts=True), "completions", TURNS, COUNTED),
+        (
+            CUT_ALONE,
+            "completions",
+            SHARED,
+            "not exact: cut by the server to the tokens asked, which",
+        ),
+        (CUT_ALONE, "completions", TURNS, "not exact: first prompts cut by the server"),
+    ],
+)
+def test_with_a_server(engine: Engine, spoken: str, trial: LoadTrial, how: str) -> None:
+    made = fitted_with(engine, spoken, trial)
     assert made.how.startswith(how)
     assert made.words_by == ("server" if made.words is not None else "")
+    assert (COUNTED in how) is (made.words is not None)
     assert made.count is None
     if made.words is not None:
         for text in texts(32):
@@ -281,36 +302,6 @@ def test_blocks_of_a_trace_have_their_tokens() -> None:
     assert source.counts([" ".join(alike)]) == [1024]
 
 
-def test_what_a_cut_leaves_of_heads_and_turns_is_said() -> None:
-    engine = Engine(owner="x", cuts=True, counts=False)
-    turns = replace(TRIAL, workload=replace(TRIAL.workload, turns=Turns(Fixed(2), 0)))
-    with serve(engine) as url:
-        found = find_out(url, "", speaking("completions"), None, Asking()).abilities
-        assert found.truncates
-        shared = fitting(url, found, Asking(), SHARED)
-        talked = fitting(url, found, Asking(), turns)
-    assert shared.how.startswith("not exact: cut by the server to the tokens asked, which takes")
-    assert talked.how.startswith("not exact: first prompts cut by the server")
-
-
-def test_turns_are_not_left_to_the_cut() -> None:
-    engine = Engine(cuts=True)
-    turns = replace(TRIAL, workload=replace(TRIAL.workload, turns=Turns(Fixed(2), 0)))
-    with serve(engine) as url:
-        found = find_out(url, "", speaking("completions"), None, Asking()).abilities
-        made = fitting(url, found, Asking(), turns)
-    assert made.words is not None
-
-
-def test_shared_heads_are_not_left_to_the_cut() -> None:
-    engine = Engine(cuts=True)
-    with serve(engine) as url:
-        found = find_out(url, "", speaking("completions"), None, Asking()).abilities
-        made = fitting(url, found, Asking(), SHARED)
-    assert made.how == "words counted by the server's /tokenize; checked with the server"
-    assert made.words_by == "server"
-
-
 @pytest.mark.parametrize("kind", [FileKind.JSONL, FileKind.SHAREGPT])
 def test_texts_of_a_file_stay(kind: FileKind) -> None:
     workload = replace(TRIAL.workload, prompt=None, file=WorkloadFile("f", kind, False))
@@ -349,10 +340,7 @@ def test_a_tokenizer_file(tokenizer_file: Path) -> None:
 
 def test_a_load_with_a_tokenizer_file(tokenizer_file: Path) -> None:
     trial = replace(TRIAL, tokenizer=str(tokenizer_file))
-    engine = Engine(owner="x", counts=False)
-    with serve(engine) as url:
-        found = find_out(url, "", speaking("completions"), None, Asking()).abilities
-        made = fitting(url, found, Asking(), trial)
+    made = fitted_with(Engine(owner="x", counts=False), trial=trial)
     assert made.how.startswith("not exact: words counted by the tokenizer of ")
     assert made.count is not None
     assert made.count("way day") == 2

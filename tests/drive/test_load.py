@@ -26,6 +26,7 @@ from tests.drive.loads import (
 )
 from tgi_bench.drive.load import run_stage
 from tgi_bench.drive.stage import Listener, Progress, StageAsk
+from tgi_bench.drive.workers import WorkerProcess, started_ahead
 from tgi_bench.load_observation import LoadPart, RequestObservation, RequestOutcome
 from tgi_bench.plan.corpus import parse_corpus
 from tgi_bench.plan.load_trial import (
@@ -40,6 +41,33 @@ from tgi_bench.plan.load_trial import (
     Workload,
     WorkloadFile,
 )
+
+
+def _runs(worker: WorkerProcess) -> bool:
+    return worker._process.poll() is None
+
+
+def test_those_that_wait_are_taken_first_and_numbered_again() -> None:
+    with started_ahead(2) as ahead:
+        (first,) = ahead.taken(1)
+        more = ahead.taken(2)
+        try:
+            assert [first.index, *(worker.index for worker in more)] == [0, 0, 1]
+            assert len({worker._process.pid for worker in (first, *more)}) == 3
+            assert all(_runs(worker) for worker in (first, *more))
+        finally:
+            for worker in (first, *more):
+                worker.end()
+    assert not any(_runs(worker) for worker in (first, *more))
+
+
+def test_those_that_nobody_took_are_ended() -> None:
+    with started_ahead(1) as ahead:
+        (waiting,) = ahead._waiting
+        assert _runs(waiting)
+    assert not _runs(waiting)
+    assert waiting._process.returncode == 0
+
 
 OK = {RequestOutcome.OK}
 SECOND = 1000 * MS

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tgi_bench.launch.owner import DOMAIN_MARK
+from tgi_bench.launch.left_behind import DOMAIN_MARK
 
 # The machine may be busy, and a test that fails must fail again.
 settings.register_profile("tgi-bench", deadline=None, derandomize=True)

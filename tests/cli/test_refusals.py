@@ -23,7 +23,7 @@ from tests.cli.command_line import CommandLine
 from tests.cli.refusals import Row, Table
 from tests.conftest import GOLDEN
 from tests.torch_engine.needs_torch import needs_torch
-from tgi_bench.launch.owner import DOMAIN_MARK
+from tgi_bench.launch.left_behind import DOMAIN_MARK
 from tgi_bench.record.database import FILE_NAME
 from tgi_bench.record.formats import FORMAT_VERSION
 

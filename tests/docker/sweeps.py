@@ -18,7 +18,7 @@ import docker
 from docker.errors import APIError
 from docker.models.containers import Container
 
-from tgi_bench.launch.docker_owner import RUN_LABEL
+from tgi_bench.launch.docker_engine import RUN_LABEL
 
 FINE = (0, 3)
 """Exit codes of a sweep whose trials all ended well; 3 is its verdict on a busy machine."""

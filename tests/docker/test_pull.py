@@ -17,7 +17,7 @@ import pytest
 from docker.errors import APIError, ImageNotFound
 
 from tgi_bench.errors import LaunchError
-from tgi_bench.launch.docker_image import resolve
+from tgi_bench.launch.docker_engine import resolve
 
 _MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 _TAG = "0.9.4"

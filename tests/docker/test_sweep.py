@@ -15,7 +15,7 @@ import pytest
 from docker.errors import APIError
 
 from tests.docker.sweeps import FINE, Sweeps, outcomes, rows, steps_written, wait_for
-from tgi_bench.launch.docker_clean import end_left_containers
+from tgi_bench.launch.docker_engine import end_left_containers
 from tgi_bench.launch.gpus import host_gpus
 from tgi_bench.observation import ServerFacts
 from tgi_bench.record.store import RunStore

@@ -13,9 +13,8 @@ import pytest
 from tests.launch import servers
 from tests.launch.test_launcher_transcripts import read
 from tests.launch.test_process import wait_for
-from tgi_bench.launch import after_failure
-from tgi_bench.launch.after_failure import end_of_load, explained, usable
-from tgi_bench.launch.cause import KILLED, death_of
+from tgi_bench.launch import cause
+from tgi_bench.launch.cause import KILLED, death_of, end_of_load, explained, usable
 from tgi_bench.launch.child import ServerProcess
 from tgi_bench.launch.launcher import Death, Endpoint
 from tgi_bench.memory_evidence import KillCounter
@@ -111,14 +110,14 @@ def test_a_trial_waits_for_what_the_log_says(
     monkeypatch: pytest.MonkeyPatch, end: TrialEnd, death: Death | None, expected: TrialEnd
 ) -> None:
     if death is None:
-        monkeypatch.setattr(after_failure, "_LOG_WORD_S", 0.1)
+        monkeypatch.setattr(cause, "_LOG_WORD_S", 0.1)
     assert explained(end, Server(death, after=3), 0) == expected
 
 
 def test_a_server_is_usable_where_nothing_shows_and_its_ranks_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(after_failure, "_DEATH_SHOWS_S", 0.1)
+    monkeypatch.setattr(cause, "_DEATH_SHOWS_S", 0.1)
     assert not usable(Server(Death("shard 0 crashed"), after=2), 0, lambda: True)
     assert not usable(Server(None), 0, lambda: False)
     assert usable(Server(None), 0, lambda: True)

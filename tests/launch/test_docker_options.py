@@ -11,14 +11,13 @@ import pytest
 
 from tests.launch.deployments import deployment, docker
 from tgi_bench.errors import LaunchError
-from tgi_bench.launch import docker_engine, docker_owner
+from tgi_bench.launch import docker_engine
 from tgi_bench.launch.docker import DockerLauncher
 from tgi_bench.launch.docker_container import ContainerState, _end_words, _refusal
-from tgi_bench.launch.docker_image import ServerImage, _Layers
-from tgi_bench.launch.docker_options import Making, create_options
-from tgi_bench.launch.docker_sockets import why_no_sockets
+from tgi_bench.launch.docker_engine import ServerImage, _Layers
+from tgi_bench.launch.docker_start import Making, create_options, why_no_sockets
 from tgi_bench.launch.gpus import NONE, Gpus
-from tgi_bench.launch.owner import ProcessName
+from tgi_bench.launch.left_behind import ProcessName
 from tgi_bench.plan.plan import Engine, LauncherArgument
 
 STEM = Path("/tmp/tgi-bench-sabc/c/shard")
@@ -164,27 +163,27 @@ def test_no_engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_names_and_labels() -> None:
-    name = docker_owner.container_name("20261121T102233Z-0a1b2c", "num_shard-2+quantize-none/ü")
+    name = docker_engine.container_name("20261121T102233Z-0a1b2c", "num_shard-2+quantize-none/ü")
     assert re.fullmatch(r"[a-zA-Z0-9][a-zA-Z0-9_.-]+", name)
-    assert name != docker_owner.container_name("20261121T102233Z-0a1b2c", "num_shard-2")
-    long = docker_owner.container_name("r" * 30, "x" * 300)
+    assert name != docker_engine.container_name("20261121T102233Z-0a1b2c", "num_shard-2")
+    long = docker_engine.container_name("r" * 30, "x" * 300)
     assert len(long) < 120
-    marks = docker_owner.labels("r", "d", ("0", "1"))
+    marks = docker_engine.labels("r", "d", ("0", "1"))
     assert marks["tgi-bench.gpus"] == "0,1"
-    assert not docker_owner.owner_is_gone(marks)
+    assert not docker_engine.owner_is_gone(marks)
 
 
 def test_whose_owner_is_gone() -> None:
     own = ProcessName.own()
-    dead = docker_owner.labels("r", "d", ()) | {
-        docker_owner.OWNER_LABEL: f"{own.pid}:{own.started + 1}"
+    dead = docker_engine.labels("r", "d", ()) | {
+        docker_engine.OWNER_LABEL: f"{own.pid}:{own.started + 1}"
     }
-    assert docker_owner.owner_is_gone(dead)
-    assert not docker_owner.owner_is_gone({**dead, docker_owner.BOOT_LABEL: "another"})
-    assert not docker_owner.owner_is_gone({**dead, docker_owner.NAMESPACE_LABEL: "pid:[1]"})
-    assert not docker_owner.owner_is_gone({**dead, docker_owner.OWNER_LABEL: "nonsense"})
-    assert not docker_owner.owner_is_gone({**dead, docker_owner.DOMAIN_LABEL: "another"})
-    assert not docker_owner.owner_is_gone({})
+    assert docker_engine.owner_is_gone(dead)
+    assert not docker_engine.owner_is_gone({**dead, docker_engine.BOOT_LABEL: "another"})
+    assert not docker_engine.owner_is_gone({**dead, docker_engine.NAMESPACE_LABEL: "pid:[1]"})
+    assert not docker_engine.owner_is_gone({**dead, docker_engine.OWNER_LABEL: "nonsense"})
+    assert not docker_engine.owner_is_gone({**dead, docker_engine.DOMAIN_LABEL: "another"})
+    assert not docker_engine.owner_is_gone({})
 
 
 @pytest.mark.parametrize(

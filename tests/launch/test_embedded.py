@@ -10,8 +10,8 @@ import pytest
 
 from tests.launch.deployments import command_of, embedded, launch
 from tgi_bench.errors import LaunchError
+from tgi_bench.launch.child import environ_for
 from tgi_bench.launch.launcher import LaunchOptions
-from tgi_bench.launch.ready_process import environ_for
 from tgi_bench.plan.plan import ArgumentValue, Deployment, Engine, LauncherArgument, Timeouts
 
 

@@ -12,15 +12,13 @@ import pytest
 from tests.launch import servers
 from tests.launch.test_orphans import _dead_owner, _left
 from tgi_bench.errors import LaunchError
-from tgi_bench.launch import LAUNCHERS, docker_clean
-from tgi_bench.launch.left_behind import Left, Orphan, end_left
-from tgi_bench.launch.owner import ProcessName
-from tgi_bench.launch.sockets import socket_folder
+from tgi_bench.launch import LAUNCHERS, docker_engine
+from tgi_bench.launch.left_behind import Left, Orphan, ProcessName, end_left, socket_folder
 
 
 def _left_folder() -> Path:
     script = (
-        "import time; from tgi_bench.launch.sockets import socket_folder\n"
+        "import time; from tgi_bench.launch.left_behind import socket_folder\n"
         "with socket_folder() as stem: print(stem, flush=True); time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as owner:
@@ -89,6 +87,6 @@ def test_without_an_engine_the_rest_is_ended(monkeypatch: pytest.MonkeyPatch) ->
     def none() -> tuple[str, ...]:
         raise LaunchError("no Docker Engine answers")
 
-    monkeypatch.setattr(docker_clean, "end_left_containers", none)
+    monkeypatch.setattr(docker_engine, "end_left_containers", none)
     said = ("containers were not looked for: no Docker Engine answers",)
     assert end_left(LAUNCHERS).not_asked == said

@@ -15,8 +15,14 @@ from tests.launch.test_process import wait_for
 from tgi_bench.errors import InputError
 from tgi_bench.launch import left_behind
 from tgi_bench.launch.child import ServerProcess
-from tgi_bench.launch.owner import DOMAIN_MARK, OWNER_MARK, RUN_MARK, ProcessName
-from tgi_bench.launch.sockets import remove_left_folders, socket_folder
+from tgi_bench.launch.left_behind import (
+    DOMAIN_MARK,
+    OWNER_MARK,
+    RUN_MARK,
+    ProcessName,
+    remove_left_folders,
+    socket_folder,
+)
 
 
 def _left(script: str, owner: str) -> subprocess.Popen[bytes]:
@@ -113,7 +119,7 @@ def test_the_socket_folder_of_a_killed_owner_is_removed() -> None:
 
 def _folder_of_a_killed_owner() -> Path:
     script = (
-        "import time; from tgi_bench.launch.sockets import socket_folder\n"
+        "import time; from tgi_bench.launch.left_behind import socket_folder\n"
         "with socket_folder() as stem: print(stem, flush=True); time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as owner:

@@ -22,8 +22,8 @@ from tgi_bench.errors import LaunchError
 from tgi_bench.launch import child as child_module
 from tgi_bench.launch.child import ServerProcess
 from tgi_bench.launch.launcher import silent
+from tgi_bench.launch.left_behind import ProcessName
 from tgi_bench.launch.log import LogFile, listening_on
-from tgi_bench.launch.owner import ProcessName
 from tgi_bench.launch.readiness import ServerProbe, wait_until_ready
 from tgi_bench.launch.secrets import Redactor
 from tgi_bench.plan.plan import Timeouts

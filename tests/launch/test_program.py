@@ -18,7 +18,7 @@ from tests.launch.test_process import wait_for
 from tgi_bench.errors import InputError, LaunchError
 from tgi_bench.launch import process as by_process
 from tgi_bench.launch.launcher import Death, LaunchOptions, RunningServer
-from tgi_bench.launch.owner import ProcessName
+from tgi_bench.launch.left_behind import ProcessName
 from tgi_bench.observation import Outcome
 from tgi_bench.plan.plan import Deployment, Engine
 

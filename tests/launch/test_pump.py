@@ -12,8 +12,7 @@ from tests.launch import servers
 from tests.launch.test_process import wait_for
 from tgi_bench.errors import NotRecordedError
 from tgi_bench.launch import child
-from tgi_bench.launch.child import ServerProcess
-from tgi_bench.launch.pump import Pump
+from tgi_bench.launch.child import Pump, ServerProcess
 from tgi_bench.launch.secrets import Redactor
 
 FULL = Path("/dev/full")

@@ -230,7 +230,7 @@ def test_a_child_that_holds_the_log_open_delays_nothing(
 
 def _end_strays() -> None:
     """The child above left its group on purpose: end it by its owner's mark."""
-    from tgi_bench.launch.owner import OWNER_MARK, ProcessName
+    from tgi_bench.launch.left_behind import OWNER_MARK, ProcessName
 
     for folder in Path("/proc").iterdir():
         if not folder.name.isdecimal() or int(folder.name) == os.getpid():

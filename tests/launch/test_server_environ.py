@@ -10,10 +10,8 @@ import pytest
 from tests.launch import servers
 from tests.launch.deployments import deployment, program
 from tests.launch.test_process import wait_for
-from tgi_bench.launch.child import Command, ServerProcess
-from tgi_bench.launch.ready_process import environ_for
-from tgi_bench.launch.secrets import Redactor
-from tgi_bench.launch.server_environ import needed
+from tgi_bench.launch.child import Command, ServerProcess, environ_for
+from tgi_bench.launch.secrets import Redactor, needed
 
 NEEDED = (
     *("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV"),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import product
 from shlex import join
 
-from tgi_bench.launch.server_command import Reach, requested_command, server_arguments
+from tgi_bench.launch.deployment import Reach, requested_command, server_arguments
 from tgi_bench.plan.experiment_text import load_plan
 
 EXPERIMENT = """\

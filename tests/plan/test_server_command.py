@@ -6,7 +6,7 @@ import pytest
 
 from tgi_bench.engines.engine import Engine, engine_spec
 from tgi_bench.errors import ExperimentError
-from tgi_bench.launch.server_command import Reach, requested_command, server_arguments
+from tgi_bench.launch.deployment import Reach, requested_command, server_arguments
 from tgi_bench.plan.expand import expand
 from tgi_bench.plan.experiment_text import load
 from tgi_bench.plan.plan import Deployment

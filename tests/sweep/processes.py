@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-from tgi_bench.launch.owner import DOMAIN_MARK
+from tgi_bench.launch.left_behind import DOMAIN_MARK
 
 ROOT = Path(__file__).parent.parent.parent
 LIMIT_S = 240.0

@@ -1,27 +1,101 @@
-"""One server as a process group of its own: started, waited for, watched, ended."""
+"""A deployment as a process group of its own: started, its output pumped, waited for, ended."""
 
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tgi_bench.ask import contact
+from tgi_bench.engines.arguments import arguments_of
+from tgi_bench.engines.engine import Engine, engine_spec
 from tgi_bench.errors import LaunchError, NotRecordedError, not_written
 from tgi_bench.launch import follow_parent
 from tgi_bench.launch.cause import death_of
-from tgi_bench.launch.launcher import Death
+from tgi_bench.launch.deployment import Deployment
+from tgi_bench.launch.facts import Started, facts_of
+from tgi_bench.launch.launcher import Death, Endpoint, LaunchOptions, RunningServer
+from tgi_bench.launch.left_behind import marks
 from tgi_bench.launch.log import LogFile
-from tgi_bench.launch.owner import marks
-from tgi_bench.launch.pump import Pump
-from tgi_bench.launch.secrets import Redactor
+from tgi_bench.launch.readiness import FindUrl, ServerProbe, wait_until_ready
+from tgi_bench.launch.secrets import RedactedStream, Redactor, handed_on, needed
 from tgi_bench.memory_evidence import KillCounter
+
+_CHUNK = 1 << 16
+
+
+class Pump:
+    """Copies what is written to `inlet` to the end of a file, in a thread of its own.
+
+    Close `inlet` once the server has it. Raises OSError where the file cannot be opened. Where it
+    cannot be written later, what comes is dropped: a server must not stand still for it.
+
+    failure: why it could not be written, in one sentence; empty where it could.
+    """
+
+    def __init__(self, path: Path, redactor: Redactor) -> None:
+        self._stream = RedactedStream(redactor)
+        self._path = path
+        self._file = path.open("ab", buffering=0)
+        self.failure = ""
+        self._outlet, self.inlet = os.pipe()
+        self._stop_outlet, self._stop_inlet = os.pipe()
+        self._inlet_open = True
+        self._thread = threading.Thread(target=self._copy, name="log", daemon=True)
+        self._thread.start()
+
+    def close_inlet(self) -> None:
+        """Our end of the pipe: only the server's own keep it open after that."""
+        if self._inlet_open:
+            self._inlet_open = False
+            os.close(self.inlet)
+
+    def drained(self, timeout_s: float) -> bool:
+        """Whether everything is in the file, because every writer has ended; waits for it."""
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def stop(self, timeout_s: float) -> None:
+        """Ends the copy, waiting that long for writers to end. Once is enough."""
+        self.close_inlet()
+        if not self.drained(timeout_s):
+            os.write(self._stop_inlet, b"x")
+            self._thread.join()
+
+    def _copy(self) -> None:
+        try:
+            while True:
+                readable, _, _ = select.select([self._outlet, self._stop_outlet], [], [])
+                data = os.read(self._outlet, _CHUNK) if self._outlet in readable else b""
+                if not data:
+                    return
+                self._write(self._stream.feed(data))
+        finally:
+            self._write(self._stream.end())
+            self._file.close()
+            for descriptor in (self._outlet, self._stop_outlet):
+                os.close(descriptor)
+
+    def _write(self, data: bytes) -> None:
+        if self.failure:
+            return
+        rest = memoryview(data)
+        try:
+            while rest:
+                rest = rest[self._file.write(rest) or 0 :]
+        except OSError as error:
+            self.failure = f"{self._path} cannot be written: {error.strerror}"
+
 
 _POLL_S = 0.01
 _TERM_WAIT_S = 30.0
@@ -207,3 +281,96 @@ def number_start(log_path: Path) -> int:
 
 def _exit_words(code: int) -> str:
     return f"exit code {code}" if code >= 0 else f"killed (signal {-code})"
+
+
+_FAILED_TERM_WAIT_S = 0.5
+"""A server that did not become ready has nothing left to do in good order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What is started. master_socket: of shard_rank 0, which is there once it is ready.
+
+    find_url: given new lines of its log, its URL.
+    """
+
+    argv: tuple[str, ...]
+    find_url: FindUrl
+    master_socket: Path | None
+    no_socket_reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyProcess:
+    """A ready server that is a process group of ours."""
+
+    endpoint: Endpoint
+    process: ServerProcess
+
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return self.process.alive()
+
+    def death(self, since: int = 0) -> Death | None:
+        """As RunningServer has it."""
+        return self.process.death(since, self.endpoint.facts.device_type)
+
+    def log_length(self) -> int:
+        """Lines of its log so far."""
+        return self.process.log.length()
+
+    def log_tail(self, count: int) -> tuple[str, ...]:
+        """The last lines of its log, oldest first."""
+        return self.process.log.tail(count)
+
+
+@contextmanager
+def running(
+    deployment: Deployment, options: LaunchOptions, program: Program
+) -> Iterator[RunningServer]:
+    """Starts the program, waits until it is ready, and ends it when the context is left.
+
+    Raises LaunchError where it does not become ready.
+    """
+    environ = environ_for(deployment)
+    redactor = Redactor.of(deployment, os.environ)
+    log_path = options.log_path(deployment.deployment_id)
+    command = Command(program.argv, environ, log_path, options.run_id, redactor)
+    probe = ServerProbe.of(deployment, program.find_url, environ)
+    with ServerProcess(command) as process:
+        try:
+            url = wait_until_ready(process, probe, deployment.timeouts, options.progress)
+        except LaunchError as error:
+            process.stop(_FAILED_TERM_WAIT_S)
+            raise LaunchError(redactor.text(str(error)), error.log_tail) from None
+        process.became_ready()
+        started = Started(
+            engine=deployment.engine,
+            command=program.argv,
+            lines=process.log.lines(),
+            contact=contact(url, probe.headers),
+            ready_ns=time.monotonic_ns() - process.started_ns,
+        )
+        facts = facts_of(started, redactor)
+        yield ReadyProcess(
+            Endpoint(url, program.master_socket, facts, log_path, program.no_socket_reason),
+            process,
+        )
+
+
+def environ_for(deployment: Deployment) -> dict[str, str]:
+    """What a server needs of this process's environment, and what the experiment names.
+
+    The plan alone says what is deployed: a MAX_TOTAL_TOKENS of the user's shell would be in effect
+    without being requested, so what is an argument of the server is none of it.
+    """
+    prefix = engine_spec(deployment.engine).argument_variables
+    names: set[str | None] = set()
+    if deployment.engine is Engine.TGI:
+        names = {spec.env for spec in arguments_of(deployment.tgi_version)}
+    kept = {
+        name: value
+        for name, value in needed(os.environ).items()
+        if name not in names and not (prefix and name.startswith(prefix))
+    }
+    return {**kept, **handed_on(deployment, os.environ)}

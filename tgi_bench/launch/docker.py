@@ -165,7 +165,7 @@ class DockerLauncher(Launcher):
     @classmethod
     def end_left(cls) -> Iterable[str]:
         """Removes the containers whose sweeps no longer run."""
-        from tgi_bench.launch.docker_clean import end_left_containers
+        from tgi_bench.launch.docker_engine import end_left_containers
 
         return tuple(
             f"removed the container {left.name} that the killed sweep of {left.run_id} had left"

@@ -1,4 +1,4 @@
-"""One container: made, watched, ended; whatever happens, known to the engine by its name."""
+"""One container: made, watched, its log followed, ended; known to the engine by its name."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import docker
@@ -15,11 +16,39 @@ from docker.errors import NotFound
 
 from tgi_bench.errors import LaunchError
 from tgi_bench.launch.cause import death_of
-from tgi_bench.launch.docker_engine import ENGINE_ERRORS, sentence
-from tgi_bench.launch.docker_log import LogFollower
+from tgi_bench.launch.docker_engine import ENGINE_ERRORS, engine, sentence
 from tgi_bench.launch.launcher import Death
 from tgi_bench.launch.log import LogFile
+from tgi_bench.launch.secrets import RedactedStream, Redactor
 from tgi_bench.observation import Outcome
+
+
+class LogFollower:
+    """Follows the log of one started container until it ends, in a thread of its own."""
+
+    def __init__(self, container: str, path: Path, redactor: Redactor) -> None:
+        self._container, self._path, self._redactor = container, path, redactor
+        self._thread = threading.Thread(target=self._run, name="container-log", daemon=True)
+        self._thread.start()
+
+    def join(self, timeout_s: float) -> None:
+        """Waits until the whole log of an ended container is written."""
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        clean = RedactedStream(self._redactor)
+        with self._path.open("ab", buffering=0) as file:
+            try:
+                # A client of its own: its connection is used by this thread alone.
+                with engine() as client:
+                    stream = client.api.logs(self._container, stream=True, follow=True)
+                    for data in stream:
+                        file.write(clean.feed(data))
+            except (*ENGINE_ERRORS, LaunchError, OSError, ValueError) as error:
+                text = self._redactor.text(sentence(error))
+                file.write(f"# tgi-bench: its log ends here: {text}\n".encode())
+            file.write(clean.end())
+
 
 _GRACE_S = 30
 """From SIGTERM to SIGKILL; text-generation-launcher took 5.5 s when idle."""

@@ -1,40 +1,185 @@
-"""A container for a deployment: its image, GPUs and options; waited for until it is ready."""
+"""A deployment as a container: its image, GPUs, options and sockets; waited for until it is ready.
+
+Both sides see the shards' sockets under one path, because a shard names the others' sockets by the
+paths that it sees itself.
+"""
 
 from __future__ import annotations
 
 import os
+import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import docker
+from docker.types import DeviceRequest, LogConfig
 
 from tgi_bench.ask import contact
 from tgi_bench.engines.engine import Engine, engine_spec
 from tgi_bench.errors import LaunchError
-from tgi_bench.launch import docker_engine, docker_image, gpus
+from tgi_bench.launch import docker_engine, gpus
 from tgi_bench.launch.child import number_start
-from tgi_bench.launch.deployment import Deployment
+from tgi_bench.launch.deployment import Deployment, Reach, server_arguments
 from tgi_bench.launch.docker import DockerKeys
-from tgi_bench.launch.docker_container import Container
-from tgi_bench.launch.docker_image import ServerImage
-from tgi_bench.launch.docker_log import LogFollower
-from tgi_bench.launch.docker_options import (
-    HOST_NETWORK,
-    NO_NETWORK,
-    Making,
-    create_options,
+from tgi_bench.launch.docker_container import Container, LogFollower
+from tgi_bench.launch.docker_engine import (
+    GPUS_LABEL,
+    LOCAL,
+    ServerImage,
+    container_name,
+    is_local,
+    labels,
 )
-from tgi_bench.launch.docker_owner import GPUS_LABEL, container_name, labels
-from tgi_bench.launch.docker_sockets import reach_sockets, shard_stem, why_no_sockets
 from tgi_bench.launch.facts import Started, facts_of
+from tgi_bench.launch.gpus import Gpus
 from tgi_bench.launch.launcher import Death, Endpoint, LaunchOptions, RunningServer
+from tgi_bench.launch.left_behind import socket_folder
 from tgi_bench.launch.log import LogFile
-from tgi_bench.launch.process import free_ports
+from tgi_bench.launch.process import free_ports, no_shards
 from tgi_bench.launch.readiness import ServerProbe, wait_until_ready
 from tgi_bench.launch.secrets import Redactor, handed_on
+
+_SUB_FOLDER = "c"
+_CONNECT_S = 5.0
+
+
+def why_no_sockets(deployment: Deployment, image: ServerImage) -> str:
+    """Why the shards' sockets cannot be reached; empty where they may be."""
+    if not engine_spec(deployment.engine).has_shards:
+        return no_shards(deployment)
+    if not image.has_shards:
+        return f"the backend of image {image.name} has no gRPC shards: batches cannot be sent to it"
+    if not is_local():
+        return "the Docker Engine is on another machine: its shards' sockets cannot be reached"
+    return ""
+
+
+@contextmanager
+def shard_stem(wanted: bool) -> Iterator[Path | None]:
+    """A stem for sockets ("<stem>-<rank>") in a folder fit to be mounted; None if not wanted.
+
+    Any user of a container may write into it, and nobody of this machine but its owner: the
+    folder around it is private.
+    """
+    if not wanted:
+        yield None
+        return
+    with socket_folder() as private:
+        folder = private.parent / _SUB_FOLDER
+        folder.mkdir()
+        folder.chmod(0o777)
+        yield folder / private.name
+
+
+def reach_sockets(container: Container, stem: Path) -> str:
+    """Makes the sockets of a ready server usable; why they are not, or empty."""
+    master = stem.with_name(f"{stem.name}-0")
+    if not master.is_socket():
+        return (
+            f"the shards' sockets do not show in {stem.parent}: the Docker Engine and this "
+            "process do not share that folder"
+        )
+    if not _connects(master):
+        # A container's root owns them; who connects to a socket must be allowed to write to it.
+        container.run(["sh", "-c", f"chmod 0666 '{stem}'-*"], user="0")
+    if not _connects(master):
+        return f"this user (id {os.getuid()}) may not connect to the shards' socket {master}"
+    return ""
+
+
+def _connects(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(_CONNECT_S)
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return False
+    return True
+
+
+EVERYWHERE = "0.0.0.0"
+HOST_NETWORK = "host"
+NO_NETWORK = "none"
+_OURS = frozenset(("tty", "stdin_open", "restart_policy"))
+"""Of the options that a plan lets through, those that hide a server's log or its death."""
+
+
+@dataclass(frozen=True, slots=True)
+class Making:
+    """What is known when a container is made.
+
+    stem: of the shards' sockets, in a folder that is mounted under its own path; or None.
+    port: that it listens at, in its own network. remote: whether the engine is elsewhere.
+    """
+
+    deployment: Deployment
+    keys: DockerKeys
+    labels: Mapping[str, str]
+    environ: Mapping[str, str]
+    gpus: Gpus
+    stem: Path | None
+    port: int
+    remote: bool
+
+
+def command_inside(deployment: Deployment, port: int, stem: Path | None) -> tuple[str, ...]:
+    """The words after the image's entry point."""
+    reach = Reach(EVERYWHERE, port, None if stem is None else str(stem))
+    program = engine_spec(deployment.engine).image_program
+    return (*program, *server_arguments(deployment, reach, in_image=True))
+
+
+def create_options(making: Making) -> dict[str, Any]:
+    """Of `containers.create`, by the SDK's own names. Raises LaunchError for one of ours."""
+    asked = making.keys
+    options = _further(asked)
+    options |= {
+        "command": list(command_inside(making.deployment, making.port, making.stem)),
+        "labels": dict(making.labels),
+        "environment": dict(making.environ),
+        "volumes": [*asked.volumes, *_socket_volume(making.stem)],
+    }
+    # `docker logs` must have something to follow, whatever the engine's default is.
+    options.setdefault("log_config", LogConfig(type=LogConfig.types.JSON))
+    if asked.shm_size is not None:
+        options["shm_size"] = asked.shm_size
+    if making.gpus.count:
+        options["device_requests"] = [_device_request(making.gpus)]
+    if asked.network == HOST_NETWORK:
+        options["network_mode"] = HOST_NETWORK
+    else:
+        # Another machine's 127.0.0.1 cannot be reached from here.
+        where = None if making.remote else (LOCAL, None)
+        options["ports"] = {f"{making.port}/tcp": where}
+        if asked.network is not None:
+            options["network"] = asked.network
+    return options
+
+
+def _further(asked: DockerKeys) -> dict[str, Any]:
+    options: dict[str, Any] = dict(asked.options)
+    if ours := next((name for name in options if name in _OURS), None):
+        raise LaunchError(
+            f"server.docker.options.{ours} would hide the server's log or its end: leave it out"
+        )
+    if "log_config" in options:
+        options["log_config"] = LogConfig(**options["log_config"])
+    return options
+
+
+def _socket_volume(stem: Path | None) -> tuple[str, ...]:
+    return () if stem is None else (f"{stem.parent}:{stem.parent}",)
+
+
+def _device_request(gpus: Gpus) -> DeviceRequest:
+    if gpus.ids:
+        return DeviceRequest(device_ids=list(gpus.ids), capabilities=[["gpu"]])
+    return DeviceRequest(count=gpus.count, capabilities=[["gpu"]])
+
 
 _ACCELERATOR_VARIABLE = "TGI_BENCH_ACCELERATOR"
 _GPU_QUERY = ("index", "name", "memory.total", "driver_version")
@@ -88,7 +233,7 @@ def launch(
     """
     with docker_engine.engine() as client:
         pull_s = deployment.timeouts.pull_s if options.pull else None
-        image = docker_image.resolve(client, deployment.image or "", pull_s, options.progress)
+        image = docker_engine.resolve(client, deployment.image or "", pull_s, options.progress)
         environ = handed_on(deployment, os.environ)
         redactor = Redactor.of(deployment, {**os.environ, **environ})
         if image.simulated:

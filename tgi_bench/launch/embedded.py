@@ -139,8 +139,8 @@ class EmbeddedLauncher(Launcher):
         share this machine, so each server gets a free port and a socket folder of its own.
         Raises LaunchError where it does not become ready.
         """
-        from tgi_bench.launch.ready_process import Program, running
-        from tgi_bench.launch.sockets import socket_folder
+        from tgi_bench.launch.child import Program, running
+        from tgi_bench.launch.left_behind import socket_folder
 
         with socket_folder() as stem:
             master_socket = stem.with_name(f"{stem.name}-0")
@@ -155,7 +155,7 @@ class EmbeddedLauncher(Launcher):
 
         master_port: where the ranks of the transformers engine meet.
         """
-        from tgi_bench.launch.server_command import Reach, server_arguments
+        from tgi_bench.launch.deployment import Reach, server_arguments
 
         port = None if self.simulates else master_port
         reach = Reach(LOCALHOST, 0, str(stem), port)

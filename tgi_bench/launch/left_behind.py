@@ -1,20 +1,193 @@
-"""All that sweeps which no longer run have left: processes, containers, temporary folders."""
+"""What a sweep owns, and all that sweeps which no longer run have left: processes and folders.
+
+A process is named by its id and its start time, since ids are used again. A folder is locked by
+its owner: the kernel frees the lock when the owner ends, so a later run knows which were left, in
+whatever process namespace they were made.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import os
+import re
+import shutil
 import signal
+import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
-from tgi_bench.errors import LaunchError
+from tgi_bench.errors import InputError, LaunchError
 from tgi_bench.launch.launcher import Launcher
-from tgi_bench.launch.owned_folder import remove_left_of_null_servers
-from tgi_bench.launch.owner import DOMAIN_MARK, OWNER_MARK, RUN_MARK, ProcessName, domain
-from tgi_bench.launch.sockets import remove_left_folders
+
+RUN_MARK = "TGI_BENCH_RUN"
+OWNER_MARK = "TGI_BENCH_OWNER"
+DOMAIN_MARK = "TGI_BENCH_DOMAIN"
+"""What killed sweeps left is ended by sweeps of the same domain alone; "" is one too."""
+
+_DOMAIN = re.compile(r"[a-z0-9]{0,16}", re.ASCII)
+_STATE, _START_TIME = 0, 19
+"""Places in /proc/<pid>/stat after the command's closing parenthesis."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessName:
+    """One process for all time. started: clock ticks since the machine came up."""
+
+    pid: int
+    started: int
+
+    @classmethod
+    def of(cls, pid: int) -> Self | None:
+        """The process that has this id now; None where none has, or it has only to be reaped."""
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return None
+        fields = stat.rpartition(")")[2].split()
+        if len(fields) <= _START_TIME or fields[_STATE] in ("Z", "X"):
+            return None
+        return cls(pid, int(fields[_START_TIME]))
+
+    @classmethod
+    def own(cls) -> Self:
+        """This process."""
+        name = cls.of(os.getpid())
+        if name is None:
+            raise OSError("/proc does not show this process: it must be mounted")
+        return name
+
+    @classmethod
+    def parse(cls, text: str) -> Self | None:
+        """Of "<pid>:<started>"; None where the text is something else."""
+        pid, colon, started = text.partition(":")
+        if not (colon and pid.isdecimal() and started.isdecimal()):
+            return None
+        return cls(int(pid), int(started))
+
+    def __str__(self) -> str:
+        return f"{self.pid}:{self.started}"
+
+    def lives(self) -> bool:
+        """Whether this very process runs."""
+        return type(self).of(self.pid) == self
+
+
+def domain(environ: Mapping[str, str] = os.environ) -> str:
+    """The domain that an environment names. Raises InputError where it is no name of one."""
+    named = environ.get(DOMAIN_MARK, "")
+    if not _DOMAIN.fullmatch(named):
+        raise InputError(f"{DOMAIN_MARK}={named}: at most 16 of a to z and 0 to 9 are needed")
+    return named
+
+
+def marks(run_id: str) -> dict[str, str]:
+    """What this process adds to the environment of the servers of a run."""
+    return {RUN_MARK: run_id, OWNER_MARK: str(ProcessName.own()), DOMAIN_MARK: domain()}
+
+
+_PREFIX = "tgi-bench.sockets."
+_STEM = "shard"
+_MOST_BYTES = 107
+"""Of a unix socket's path; the kernel's field has 108 with the ending zero."""
+_LONGEST_RANK = "-99"
+
+
+@contextmanager
+def socket_folder() -> Iterator[Path]:
+    """A stem for sockets ("<stem>-<rank>") in a new folder of mode 700, removed at the end."""
+    parent = _parents()[0]
+    with ExitStack() as stack:
+        try:
+            folder = stack.enter_context(owned_folder(parent, _PREFIX))
+        except OSError as error:
+            raise LaunchError(f"no folder for sockets in {parent}: {error.strerror}") from error
+        yield folder / _STEM
+
+
+def remove_left_folders() -> tuple[Path, ...]:
+    """Removes the socket folders of this user whose owners no longer live; says which."""
+    return remove_left(_parents(), _PREFIX)
+
+
+def _parents() -> tuple[Path, ...]:
+    """The folders for temporary files whose path leaves room for a socket's name."""
+    found = dict.fromkeys((Path(tempfile.gettempdir()), Path("/tmp")))
+    longest = f"/{of_domain(_PREFIX)}{'x' * ENDING_CHARACTERS}/{_STEM}{_LONGEST_RANK}"
+    return tuple(p for p in found if len(os.fsencode(p)) + len(longest) <= _MOST_BYTES)
+
+
+NULL_SERVER = "tgi-bench.null-server."
+"""Prefix of the folders that null servers log into."""
+ENDING_CHARACTERS = 8
+"""What `tempfile` puts after a prefix."""
+_NEW = "tgi-bench.new."
+_ENDING = rf"[a-z0-9_]{{{ENDING_CHARACTERS}}}"
+
+
+@contextmanager
+def owned_folder(parent: Path, prefix: str) -> Iterator[Path]:
+    """A new folder of mode 700 below parent, removed at the end. Raises OSError."""
+    new = Path(tempfile.mkdtemp(prefix=_NEW, dir=parent))
+    folder = parent / new.name.replace(_NEW, of_domain(prefix), 1)
+    lock = os.open(new, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        # Locked first, named second: under this name no folder is ever seen unlocked.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        new.rename(folder)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def remove_left(parents: Iterable[Path], prefix: str) -> tuple[Path, ...]:
+    """Removes this user's folders of that prefix and this domain whose owners no longer live.
+
+    Says which. Only names as `owned_folder` makes them: what somebody else called alike is not
+    touched.
+    """
+    prefix = of_domain(prefix)
+    name = re.compile(re.escape(prefix) + _ENDING, re.ASCII)
+    return tuple(
+        folder
+        for parent in parents
+        for folder in sorted(parent.glob(f"{prefix}*"))
+        if name.fullmatch(folder.name) and _remove_if_left(folder)
+    )
+
+
+def of_domain(prefix: str) -> str:
+    """The prefix with this domain's name: `_ENDING` has no dot, so it is no other's ending."""
+    return f"{prefix}{named}." if (named := domain()) else prefix
+
+
+def remove_left_of_null_servers() -> tuple[Path, ...]:
+    """`remove_left` of the folders that null servers log into."""
+    return remove_left((Path(tempfile.gettempdir()),), NULL_SERVER)
+
+
+def _remove_if_left(folder: Path) -> bool:
+    try:
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False  # gone in between, or another user's, or no folder
+    try:
+        if os.fstat(lock).st_uid != os.getuid():
+            return False
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+        return not folder.exists()
+    finally:
+        os.close(lock)
+
 
 _TERM_WAIT_S = 5.0
 _KILL_WAIT_S = 2.0

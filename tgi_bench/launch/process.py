@@ -98,9 +98,9 @@ class ProcessLauncher(Launcher):
 
     @contextmanager
     def _started(self, deployment: Deployment, options: LaunchOptions) -> Iterator[RunningServer]:
-        from tgi_bench.launch.ready_process import Program, running
-        from tgi_bench.launch.server_command import Reach, server_arguments
-        from tgi_bench.launch.sockets import socket_folder
+        from tgi_bench.launch.child import Program, running
+        from tgi_bench.launch.deployment import Reach, server_arguments
+        from tgi_bench.launch.left_behind import socket_folder
 
         spec = engine_spec(deployment.engine)
         with socket_folder() as stem:

@@ -12,7 +12,7 @@ from tgi_bench.engines.arguments import arguments_of
 from tgi_bench.engines.engine import Engine
 from tgi_bench.engines.printed import debug_form
 from tgi_bench.errors import InputError
-from tgi_bench.launch.server_command import requested_command
+from tgi_bench.launch.deployment import requested_command
 from tgi_bench.plan.plan import ANY_MODEL, ArgumentValue, Deployment
 from tgi_bench.report.words import NOT_KNOWN, argument, known_num_shard, said_model
 

@@ -22,7 +22,7 @@ from tgi_bench.analysis.client_error import (
     percentiles,
 )
 from tgi_bench.errors import InputError, LaunchError, TgiBenchError
-from tgi_bench.launch.owned_folder import NULL_SERVER, owned_folder
+from tgi_bench.launch.left_behind import NULL_SERVER, owned_folder
 from tgi_bench.load_observation import ClientFloor, LoadStage, RequestObservation
 from tgi_bench.plan.load_trial import (
     ClosedLoop,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tgi_bench.errors import LaunchError, StepError
 from tgi_bench.kinds.running import Running, Watcher, next_run
-from tgi_bench.launch.after_failure import explained, usable
+from tgi_bench.launch.cause import explained, usable
 from tgi_bench.launch.launcher import RunningServer
 from tgi_bench.observation import Outcome, Phase, ServerFacts, StepObservation, TrialEnd
 from tgi_bench.plan.plan import BatchTrial

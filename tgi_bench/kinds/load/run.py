@@ -14,7 +14,7 @@ from tgi_bench.drive.stage import Listener, Progress, StageAsk, of_search
 from tgi_bench.engines.engine import Engine
 from tgi_bench.errors import InputError, NotRecordedError, StepError
 from tgi_bench.kinds.running import Running, Watcher
-from tgi_bench.launch.after_failure import end_of_load, found_dead
+from tgi_bench.launch.cause import end_of_load, found_dead
 from tgi_bench.launch.launcher import RunningServer
 from tgi_bench.launch.secrets import headers_of
 from tgi_bench.load_observation import LoadPart, LoadStage, RequestObservation, RequestOutcome

@@ -2,41 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+
 from rich.console import Console
-from rich.table import Table
 
 from tgi_bench.analysis.planned import KV_POOL, PlanEstimate, TrialEstimate, plan_estimate
 from tgi_bench.analysis.remaining import LoadTime, load_times
 from tgi_bench.cli.files import ExperimentRequest, assumed_accelerator, chooser, idle_skip_notes
 from tgi_bench.cli.load_table import load_table
-from tgi_bench.cli.tables import standard_output
-from tgi_bench.cli.task_table import print_tasks
+from tgi_bench.cli.tables import print_folded, standard_output
 from tgi_bench.engines.engine import Engine, engine_spec
 from tgi_bench.engines.versions import NEWEST, is_known
 from tgi_bench.plan.plan import BatchTrial, Deployment, Plan
+from tgi_bench.plan.task_trial import (
+    DirectModel,
+    GenerateTask,
+    SummarizeTask,
+    TaskDevice,
+    TaskTrial,
+)
 from tgi_bench.report.durations import counted, duration
+from tgi_bench.report.table import Table
 
 GIB = 2**30
-_HEADERS = (
-    "Sequence",
-    "Decode",
-    "Batch",
-    "Runs",
-    "Prefill step",
-    "Decode step",
-    "Trial",
-    "Memory/device",
-    "Fits",
-)
-_BOUND = ("Bound",)
-_SHORT_HEADERS = ("Seq", "Dec", "Batch", "Runs", "Prefill", "Decode", "Trial", "Memory", "Fits")
-_CALIBRATED_HEADERS = ("Prefill, calibrated", "Decode, calibrated", "Trial, calibrated")
-_CALIBRATED_ALONE = ("Seq", "Dec", "Batch", "Prefill", "Decode", "Trial", "Bound")
-_LEFT = ("Fits", "Bound")
-_ROOM_FOR_BOUND, _ROOM_FOR_ALL = 145, 215
-"""Columns of a terminal from which the table has the bounds, and the calibrated figures."""
-_WIDE = 120
-"""Columns of a terminal that the table takes with its whole headers."""
+_SIZES = ("Sequence", "Decode", "Batch")
+_FIGURES = ("Prefill step", "Decode step", "Trial", "Memory/device", "Fits", "Bound")
+_CALIBRATED = ("Prefill, calibrated", "Decode, calibrated", "Trial, calibrated")
+_TASKS = ("Task", "Prompt", "New", "Batch", "Calls", "Runs")
+_WORDS = frozenset({"Fits", "Bound", "Task"})
+"""Columns that are no figures."""
 
 
 def run(request: ExperimentRequest) -> None:
@@ -47,18 +41,14 @@ def run(request: ExperimentRequest) -> None:
     known = estimated.trials
     _print_head(console, plan)
     if plan.task_trials:
-        print_tasks(console, plan)
+        _print_tasks(console, plan)
         return
     for number, deployment in enumerate(plan.deployments, start=1):
         console.print()
         _print_deployment(console, deployment, f"{number}/{len(plan.deployments)}")
         trials = [t for t in plan.trials if t.deployment_id == deployment.deployment_id]
         if trials:
-            console.print(_trial_table(console, trials, known))
-            calibrated = _calibrated_table(console, trials, known)
-            if calibrated is not None:
-                console.print("  calibrated:", markup=False)
-                console.print(calibrated)
+            print_folded(console, _trial_table(trials, known), len(_SIZES))
         loads = [t for t in plan.load_trials if t.deployment_id == deployment.deployment_id]
         if loads:
             console.print(load_table(console, loads, times))
@@ -95,52 +85,28 @@ def _print_deployment(console: Console, deployment: Deployment, position: str) -
     console.print(f"  {given or 'launcher arguments: defaults only'}", markup=False)
 
 
-def _trial_table(
-    console: Console, trials: list[BatchTrial], known: dict[str, TrialEstimate]
-) -> Table:
-    """Uncalibrated figures; where there is room, bounds and calibrated figures beside them."""
-    narrow, bound = console.width < _WIDE, console.width >= _ROOM_FOR_BOUND
-    both = bound and console.width >= _ROOM_FOR_ALL and _calibrated(trials, known)
-    headers = (*(_SHORT_HEADERS if narrow else _HEADERS), *(_BOUND if bound else ()))
-    table = _table(console, (*headers, *(_CALIBRATED_HEADERS if both else ())))
-    for trial in trials:
+def _trial_table(trials: Sequence[BatchTrial], known: Mapping[str, TrialEstimate]) -> Table:
+    """Uncalibrated figures and what bounds them; calibrated ones where there are any."""
+    estimates = [known.get(trial.trial_id) for trial in trials]
+    calibrated = any(e is not None and e.calibrated for e in estimates)
+    headers = (*_SIZES, "Runs", *_FIGURES, *(_CALIBRATED if calibrated else ()))
+    rows = []
+    for trial, estimate in zip(trials, estimates, strict=True):
         sizes = (trial.sequence_length, trial.decode_length, trial.batch_size)
         runs = f"{trial.warmups}+{trial.runs}"
-        cells = _estimated_cells(known.get(trial.trial_id))
-        table.add_row(*[*map(str, sizes), runs, *cells][: len(table.columns)])
-    return table
+        rows.append((*map(str, sizes), runs, *_estimated(estimate))[: len(headers)])
+    return _table(headers, rows)
 
 
-def _calibrated_table(
-    console: Console, trials: list[BatchTrial], known: dict[str, TrialEstimate]
-) -> Table | None:
-    """The calibrated figures, where the other table has no room for them; None without any."""
-    if console.width >= _ROOM_FOR_ALL or not _calibrated(trials, known):
-        return None
-    table = _table(console, _CALIBRATED_ALONE)
-    for trial in trials:
-        sizes = (trial.sequence_length, trial.decode_length, trial.batch_size)
-        cells = _estimated_cells(known.get(trial.trial_id))
-        table.add_row(*map(str, sizes), *cells[-3:], cells[-4])
-    return table
+def _table(headers: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Table:
+    right = frozenset(i for i, name in enumerate(headers) if name not in _WORDS)
+    return Table(headers, tuple(rows), right)
 
 
-def _calibrated(trials: list[BatchTrial], known: dict[str, TrialEstimate]) -> bool:
-    return any((e := known.get(t.trial_id)) is not None and e.calibrated for t in trials)
-
-
-def _table(console: Console, headers: tuple[str, ...]) -> Table:
-    narrow = console.width < _WIDE
-    table = Table(box=None, padding=(0, 1) if narrow else (0, 2, 0, 2), header_style="")
-    for name in headers:
-        table.add_column(name, justify="left" if name in _LEFT else "right", no_wrap=True)
-    return table
-
-
-def _estimated_cells(estimate: TrialEstimate | None) -> tuple[str, ...]:
+def _estimated(estimate: TrialEstimate | None) -> tuple[str, ...]:
     """Uncalibrated figures, the bounds, calibrated figures."""
     if estimate is None:
-        return ("-",) * (len(_HEADERS) - 4 + len(_BOUND) + len(_CALIBRATED_HEADERS))
+        return ("-",) * len((*_FIGURES, *_CALIBRATED))
     fitted = estimate.calibrated
     return (
         duration(estimate.times.prefill_s),
@@ -234,3 +200,58 @@ def _print_times(
     if plan.trials and len(known) == len(plan.trials):
         line += f"; with the batches {duration(loads_s + sum(fitting))}, starts not counted"
     console.print(line, markup=False, soft_wrap=not console.is_terminal)
+
+
+def _print_tasks(console: Console, plan: Plan) -> None:
+    """Each model with its trials, in the order in which they run."""
+    models = plan.direct_models
+    for number, model in enumerate(models, start=1):
+        console.print()
+        place = f"model {number}/{len(models)}  {model.model_id}"
+        console.print(place, style="bold", markup=False)
+        console.print(f"  {_how_loaded(model)}", markup=False, soft_wrap=not console.is_terminal)
+        trials = [t for t in plan.task_trials if t.model == model]
+        rows = ((*_task_sizes(t), f"{t.warmups}+{t.runs}") for t in trials)
+        print_folded(console, _table(_TASKS, rows), 4)
+    console.print()
+    counts = f"{counted(len(models), 'model')}, {counted(len(plan.task_trials), 'trial')}"
+    console.print(counts, markup=False)
+    if any(trial.batch_size is None for trial in plan.task_trials):
+        line = "to OOM: doubled until memory runs out, then halved in between; each is measured"
+        console.print(line, markup=False, soft_wrap=not console.is_terminal)
+
+
+def _how_loaded(model: DirectModel) -> str:
+    """How the model is loaded."""
+    where = (
+        "CUDA, or else the CPU" if model.device is TaskDevice.AUTO else model.device.value.upper()
+    )
+    parts = ["transformers", model.dtype.value, where]
+    if model.num_shard > 1:
+        parts.append(f"tensor parallel over {model.num_shard} devices")
+    if model.layer_split > 1:
+        parts.append(f"layers split over {model.layer_split} devices")
+    if model.random_weights:
+        parts.append(f"random weights (seed {model.weights_seed})")
+    if model.memory_limit_bytes is not None:
+        parts.append(f"at most {model.memory_limit_bytes / GIB:.3g} GiB of memory")
+    return ", ".join(parts)
+
+
+def _task_sizes(trial: TaskTrial) -> tuple[str, ...]:
+    match trial.task:
+        case GenerateTask(prompt, new, size, find):
+            batch = str(size)
+            if find is not None:
+                batch = f"{find.start} to OOM, at most {find.highest}"
+            return "generate", str(prompt), str(new), batch, "1"
+        case SummarizeTask(document_tokens=int(tokens)) as task:
+            calls = f"{-(-tokens // task.chunk_tokens)} map + reduce"
+            return "summarize", str(tokens), _new_tokens(task), "1", calls
+        case SummarizeTask() as task:
+            return "summarize", task.file or "-", _new_tokens(task), "1", "map + reduce"
+
+
+def _new_tokens(task: SummarizeTask) -> str:
+    """Of a map call and of a reduce call."""
+    return f"{task.map_new_tokens}, {task.reduce_new_tokens}"

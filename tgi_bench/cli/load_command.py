@@ -80,13 +80,14 @@ def _option_for(key_path: str) -> str:
 
 
 def _said_of_options(error: ExperimentError) -> ExperimentError:
-    """The same problems, each with its option instead of its key path."""
-    sentences = []
+    """The same problems, each with its option instead of its key path; one that two key paths of
+    an option have is said once."""
+    sentences: dict[str, None] = {}
     for problem in error.problems:
         option, inner = _option_of(problem.key_path)
         place = f"{inner}: " if inner else ""
         head = f"{option}: " if option else ""
-        sentences.append(one_line(f"{head}{place}{problem.message}"))
+        sentences[one_line(f"{head}{place}{problem.message}")] = None
     said = ExperimentError(*error.problems)
     said.args = ("\n".join(sentences),)
     return said

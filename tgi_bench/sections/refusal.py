@@ -96,6 +96,8 @@ def _message(detail: ErrorDetails, root: type[BaseModel]) -> str:
             return pattern_sentence(str(context["pattern"]), given)
         case "string_too_long":
             return pattern_sentence(WORD_PATTERN, given)  # no other string has a longest length
+        case "string_too_short":
+            return "must not be empty"  # no string has another shortest length
         case "too_short" | "too_long":
             return _length_sentence(kind, context)
         case "finite_number":

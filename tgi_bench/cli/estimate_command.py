@@ -215,20 +215,19 @@ def sizes(option: str, text: str) -> list[int]:
 
 
 def _print(found: Answers) -> None:
-    from tgi_bench.cli.tables import print_folded, standard_output
+    from tgi_bench.cli.tables import print_folded, say, standard_output
 
     console = standard_output()
-    soft = not console.is_terminal
-    console.print("Estimated: nothing here was measured.", markup=False)
+    console.print("Estimated: nothing here was measured.")
     for name, value in shared(found):
-        console.print(f"  {name}: {value}", markup=False, soft_wrap=soft)
+        say(console, f"  {name}: {value}")
     for title, table in tables(found):
-        console.print(f"\n{title}", style="bold", markup=False)
+        console.print(f"\n{title}", style="bold")
         for part in _fitting(table, console.width):
             print_folded(console, part, asked_columns(part))
     console.print()
     for remark in (*found.remarks, *DEFINITIONS):
-        console.print(remark, markup=False, soft_wrap=soft)
+        say(console, remark)
 
 
 def _fitting(table: Table, width: int) -> tuple[Table, ...]:

@@ -10,7 +10,7 @@ from tgi_bench.analysis.planned import KV_POOL, PlanEstimate, TrialEstimate, pla
 from tgi_bench.analysis.remaining import LoadTime, load_times
 from tgi_bench.cli.files import ExperimentRequest, assumed_accelerator, chooser, idle_skip_notes
 from tgi_bench.cli.load_table import load_table
-from tgi_bench.cli.tables import print_folded, standard_output
+from tgi_bench.cli.tables import print_folded, say, standard_output
 from tgi_bench.engines.engine import Engine, engine_spec
 from tgi_bench.engines.versions import NEWEST, is_known
 from tgi_bench.plan.plan import BatchTrial, Deployment, Plan
@@ -56,15 +56,15 @@ def run(request: ExperimentRequest) -> None:
     _print_foot(console, plan, estimated, assumed_accelerator(experiment))
     _print_times(console, plan, known, times)
     for note in idle_skip_notes(experiment):
-        console.print(note, markup=False)
+        console.print(note)
 
 
 def _print_head(console: Console, plan: Plan) -> None:
-    console.print(f"experiment  {plan.experiment}", markup=False)
-    console.print(f"model       {plan.model}", markup=False)
-    console.print(f"plan        {plan.digest[:12]}", markup=False)
+    console.print(f"experiment  {plan.experiment}")
+    console.print(f"model       {plan.model}")
+    console.print(f"plan        {plan.digest[:12]}")
     for override in plan.overrides:
-        console.print(f"override    {override.key_path}={override.value}", markup=False)
+        console.print(f"override    {override.key_path}={override.value}")
 
 
 def _print_deployment(console: Console, deployment: Deployment, position: str) -> None:
@@ -72,17 +72,13 @@ def _print_deployment(console: Console, deployment: Deployment, position: str) -
     version = f"{engine_spec(deployment.engine).title} {deployment.tgi_version}".rstrip()
     if deployment.engine is Engine.TGI and not is_known(deployment.tgi_version):
         version += f" (newer than {NEWEST}, whose arguments are taken)"
-    console.print(f"deployment {position}  {deployment.deployment_id}", style="bold", markup=False)
+    console.print(f"deployment {position}  {deployment.deployment_id}", style="bold")
     launcher = f"{deployment.launcher.name} {deployment.launcher.words(deployment)}"
-    console.print(
-        f"  {launcher}, {version}{assumed}",
-        markup=False,
-        soft_wrap=not console.is_terminal,
-    )
+    say(console, f"  {launcher}, {version}{assumed}")
     if deployment.env:
-        console.print(f"  handed on by name: {', '.join(deployment.env)}", markup=False)
+        console.print(f"  handed on by name: {', '.join(deployment.env)}")
     given = " ".join(f"{a.name}={a.value}" for a in deployment.arguments if a.value is not None)
-    console.print(f"  {given or 'launcher arguments: defaults only'}", markup=False)
+    console.print(f"  {given or 'launcher arguments: defaults only'}")
 
 
 def _trial_table(trials: Sequence[BatchTrial], known: Mapping[str, TrialEstimate]) -> Table:
@@ -140,7 +136,7 @@ def _print_foot(console: Console, plan: Plan, estimated: PlanEstimate, assumed: 
         counts.append(counted(len(plan.trials), "trial"))
     if plan.load_trials:
         counts.append(counted(len(plan.load_trials), "load"))
-    console.print(", ".join(counts), markup=False)
+    console.print(", ".join(counts))
     if known:
         # One section names it for all: without one there, no trial is `known`.
         accelerator = plan.deployments[0].planned_accelerator
@@ -154,34 +150,31 @@ def _print_foot(console: Console, plan: Plan, estimated: PlanEstimate, assumed: 
         named = "server.embedded.accelerator"
         if assumed is not None:
             named = f"assumed, for nothing names it; {named} does"
-        console.print(
+        say(
+            console,
             f"estimated for {accelerator} ({named}), {kind}: "
             f"{seconds}; {counted(len(known) - len(fitting), 'trial')} will not fit",
-            markup=False,
-            soft_wrap=not console.is_terminal,
         )
         for sentence in estimated.calibrations:
-            console.print(sentence, markup=False, soft_wrap=not console.is_terminal)
+            say(console, sentence)
     if any(estimate.obstacle == KV_POOL for estimate in known.values()):
-        console.print(
+        say(
+            console,
             "KV pool: the server's pool takes what its warm-up left; a batch must fit into it, and "
             "its prefill beside it (raise max_batch_prefill_tokens)",
-            markup=False,
-            soft_wrap=not console.is_terminal,
         )
     for deployment in plan.deployments[:1]:
         if plan.trials and not engine_spec(deployment.engine).has_shards:
-            console.print(
+            say(
+                console,
                 f"{engine_spec(deployment.engine).title} has no gRPC shards: its batches will end "
                 "`refused`",
-                markup=False,
-                soft_wrap=not console.is_terminal,
             )
     for reason, embedded in estimated.unknown:
         if not embedded and not plan.trials:
             continue  # loads are measured by the clock: nothing of them is estimated
         what = "cannot start" if embedded else "no estimate"
-        console.print(f"{what}: {reason}", markup=False, soft_wrap=not console.is_terminal)
+        say(console, f"{what}: {reason}")
 
 
 def _print_times(
@@ -199,7 +192,7 @@ def _print_times(
     fitting = [estimate.times.total_s for estimate in known.values() if estimate.fits]
     if plan.trials and len(known) == len(plan.trials):
         line += f"; with the batches {duration(loads_s + sum(fitting))}, starts not counted"
-    console.print(line, markup=False, soft_wrap=not console.is_terminal)
+    say(console, line)
 
 
 def _print_tasks(console: Console, plan: Plan) -> None:
@@ -208,17 +201,17 @@ def _print_tasks(console: Console, plan: Plan) -> None:
     for number, model in enumerate(models, start=1):
         console.print()
         place = f"model {number}/{len(models)}  {model.model_id}"
-        console.print(place, style="bold", markup=False)
-        console.print(f"  {_how_loaded(model)}", markup=False, soft_wrap=not console.is_terminal)
+        console.print(place, style="bold")
+        say(console, f"  {_how_loaded(model)}")
         trials = [t for t in plan.task_trials if t.model == model]
         rows = ((*_task_sizes(t), f"{t.warmups}+{t.runs}") for t in trials)
         print_folded(console, _table(_TASKS, rows), 4)
     console.print()
     counts = f"{counted(len(models), 'model')}, {counted(len(plan.task_trials), 'trial')}"
-    console.print(counts, markup=False)
+    console.print(counts)
     if any(trial.batch_size is None for trial in plan.task_trials):
         line = "to OOM: doubled until memory runs out, then halved in between; each is measured"
-        console.print(line, markup=False, soft_wrap=not console.is_terminal)
+        say(console, line)
 
 
 def _how_loaded(model: DirectModel) -> str:

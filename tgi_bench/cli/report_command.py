@@ -10,7 +10,7 @@ from tgi_bench.analysis.run import Run
 from tgi_bench.cli.files import read_text
 from tgi_bench.cli.output import FAILED, echo
 from tgi_bench.cli.run_view import load, write_documents
-from tgi_bench.cli.tables import print_folded, standard_output
+from tgi_bench.cli.tables import print_folded, say, standard_output
 from tgi_bench.errors import InputError, TableError
 from tgi_bench.inert import one_line
 from tgi_bench.kinds.batch.metrics import TrialSummary
@@ -93,7 +93,7 @@ def selfcheck(options: SelfcheckOptions, run_load: RunLoad) -> int:
     print_folded(console, selfcheck_report.as_table(found), 1)
     console.print()
     for line in selfcheck_report.notes(found):
-        console.print(line, markup=False, soft_wrap=not console.is_terminal)
+        say(console, line)
     return 0 if found.agrees else FAILED
 
 

@@ -110,11 +110,11 @@ def _made(sought: SweepAsked, options: SweepOptions, questions: Questions) -> _M
 
     console, plan = standard_output(), sought.plan
     for line in end_left({type(d.launcher) for d in plan.deployments}).sentences():
-        console.print(line, markup=False, soft_wrap=True)
+        console.print(line, soft_wrap=True)
     for note in idle_skip_notes(sought.experiment):
-        console.print(note, markup=False)
+        console.print(note)
     for note in dict.fromkeys(n for d in plan.deployments for n in d.launcher.notes()):
-        console.print(note, markup=False, soft_wrap=True)
+        console.print(note, soft_wrap=True)
     if options.resume:
         return _Made(_resumable(options.results, plan), console, questions.resumed())
     run_dir = new_run_dir(options.results, plan.experiment, plan.digest)
@@ -221,7 +221,7 @@ def _run(made: _Made, plan: Plan, options: SweepOptions, ahead: Ahead) -> int:
             if done:
                 planned = len(plan.trials) + len(plan.load_trials) + len(plan.task_trials)
                 console.print(f"{len(done)} of {counted(planned, 'trial')} ended before")
-            console.print(f"run      {run_dir}", markup=False, soft_wrap=True)
+            console.print(f"run      {run_dir}", soft_wrap=True)
             interrupted = not _run_trials(made, plan, store, options.pull, ahead)
             if not interrupted:
                 store.finish()
@@ -252,9 +252,9 @@ def _not_recorded(made: _Made, error: NotRecordedError) -> int:
         _reported(made.run_dir, made.console, interrupted=False)
     except (TgiBenchError, OSError) as another:
         if str(another) != str(error):
-            made.console.print(f"no report was written: {another}", markup=False, soft_wrap=True)
+            made.console.print(f"no report was written: {another}", soft_wrap=True)
     line = f"{error}; what was recorded before stays: make room, then the same command and --resume"
-    made.console.print(line, markup=False, soft_wrap=True)
+    made.console.print(line, soft_wrap=True)
     return FAILED
 
 
@@ -270,8 +270,8 @@ def _reported(run_dir: Path, console: Console, interrupted: bool) -> int:
     finally:
         print_summary(console, seen)
     if interrupted:
-        console.print("interrupted; go on with the same command and --resume", markup=False)
-    console.print(f"report   {run_dir / 'report.md'}", markup=False, soft_wrap=True)
+        console.print("interrupted; go on with the same command and --resume")
+    console.print(f"report   {run_dir / 'report.md'}", soft_wrap=True)
     return INTERRUPTED if interrupted else _exit_code(seen)
 
 
@@ -291,7 +291,7 @@ def _measure_floor(console: Console, plan: Plan, store: RunStore) -> bool:
             raise
         except TgiBenchError as error:
             line = f"the client's own error was not measured: {error}"
-            console.print(line, markup=False, soft_wrap=True)
+            console.print(line, soft_wrap=True)
     return True
 
 

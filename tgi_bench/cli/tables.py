@@ -54,6 +54,11 @@ def standard_output() -> Console:
     return console if console.is_terminal else InertConsole(width=_WIDTH_OF_A_FILE)
 
 
+def say(console: Console, line: str) -> None:
+    """A line that a terminal breaks between words; a file or a pipe keeps it whole."""
+    console.print(line, soft_wrap=not console.is_terminal)
+
+
 def print_folded(console: Console, table: Table, keys: int, named: bool = False) -> None:
     """Print it whole, or in parts that each begin with its first `keys` columns.
 

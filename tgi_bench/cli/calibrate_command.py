@@ -9,6 +9,7 @@ from pathlib import Path
 from tgi_bench.analysis.run import Run
 from tgi_bench.cli.output import echo
 from tgi_bench.cli.run_view import load
+from tgi_bench.cli.tables import print_folded, standard_output
 from tgi_bench.errors import InputError, ResultsError
 from tgi_bench.estimate.calibration import Calibration, dump
 from tgi_bench.estimate.setup import ABSENT, UNCALIBRATED, check_names
@@ -144,10 +145,10 @@ def _print(fitted: _Fitted) -> None:
     echo(f"  one measurement is taken to be within {calibration.noise:.1%}")
     for sentence in fitted.left_out:
         echo(f"  {sentence}")
-    echo()
-    _print_table(_constants(calibration))
-    echo()
-    _print_table(_errors(calibration))
+    console = standard_output()
+    for table in (_constants(calibration), _errors(calibration)):
+        echo()
+        print_folded(console, table, 1)
     echo()
 
 
@@ -188,17 +189,6 @@ def _errors(calibration: Calibration) -> Table:
         tuple(rows),
         frozenset({1, 2}),
     )
-
-
-def _print_table(table: Table) -> None:
-    rows = (table.headers, *table.rows)
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (
-            cell.rjust(width) if i in table.right else cell.ljust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        echo(f"  {'  '.join(cells)}".rstrip())
 
 
 def _write(path: Path, calibrations: tuple[Calibration, ...]) -> None:

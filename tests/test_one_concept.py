@@ -51,7 +51,7 @@ FIGURES = (
         'Column("steps", lambda t: t.runs * 2.5, "Steps taken", units.RATE, "Steps")',
         "tests.report.example.simulated_run",
         "num_shard-1.md",
-        "as_csv",
+        "run.csv",
         "steps",
         "Steps taken",
         "Steps",
@@ -65,7 +65,7 @@ FIGURES = (
         'Column("events_per_s", lambda s: s.events / 4, "Events (1/s)", units.RATE, "Events/s")',
         "tests.report.load_example.load_run",
         "num_shard-1.md",
-        "loads_csv",
+        "loads.csv",
         "events_per_s",
         "Events (1/s)",
         "Events/s",
@@ -79,7 +79,7 @@ FIGURES = (
         'Column("wait", lambda f: f.runs * 4e6, "Wait", units.MS, "Waited")',
         "tests.analysis.task_samples.whole_run",
         "report.md",
-        "tasks_csv",
+        "tasks.csv",
         "wait_ns",
         "Wait",
         "Waited",
@@ -134,9 +134,7 @@ DIALECT = Words()
 _SHOW = """
 import importlib, io, json, sys
 from rich.console import Console
-from tgi_bench.cli.summary_table import print_summary
-from tgi_bench.kinds import documents
-from tgi_bench.kinds.json_document import as_json
+from tests.report.made import as_json, documents, print_summary, tables
 found = {}
 for name, table in json.loads(sys.argv[1]):
     module, _, function = name.rpartition(".")
@@ -144,9 +142,9 @@ for name, table in json.loads(sys.argv[1]):
     screen = io.StringIO()
     print_summary(Console(file=screen, width=240), run)
     found[name] = {
-        "pages": documents.documents(run),
+        "pages": documents(run),
         "json": json.loads(as_json(run)),
-        "csv": getattr(documents, table)(run),
+        "csv": tables(run)[table],
         "screen": screen.getvalue(),
     }
 print(json.dumps(found))

@@ -356,6 +356,16 @@ class PublishedEntry:
     ]
     doubts: tuple[str, ...] = ()
 
+    @property
+    def trial_id(self) -> str:
+        """Its own id: an entry stands for a trial."""
+        return self.entry_id
+
+    @property
+    def deployment_id(self) -> None:
+        """None: no server of ours."""
+        return None
+
     def value(
         self, metric: PublishedMetric, kind: FigureKind = FigureKind.MEASURED
     ) -> float | None:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate
 
+from tests.report.made import judge
 from tgi_bench.analysis.run import Origin, Run
 from tgi_bench.kinds.direct.figures import DirectRecord
-from tgi_bench.kinds.direct.rules import judge_tasks
 from tgi_bench.kinds.direct.summary import summarise_task
 from tgi_bench.observation import Outcome, TrialEnd
 from tgi_bench.plan.plan import Plan
@@ -171,7 +171,7 @@ def run_of(
             ("GPUs", "NVIDIA L4, 550.54, 23033 MiB; NVIDIA L4, 550.54, 23033 MiB"),
         ),
         deployments=(),
-        verdict=judge_tasks(tasks, finished),
+        verdict=judge(plan, Origin.MEASURED, (), tasks, finished),
         finished=finished,
         found=(
             *tasks,

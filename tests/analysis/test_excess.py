@@ -9,13 +9,13 @@ import pytest
 from tests.analysis.samples import deployment, facts, plan, summary, trial
 from tests.launch.deployments import docker
 from tests.report.example import published_run, simulated_run
+from tests.report.made import documents
 from tgi_bench.analysis.rules import Verdict, failed
 from tgi_bench.analysis.run import DeploymentRecord, Origin, Run
 from tgi_bench.estimate.setup import Setup
 from tgi_bench.estimate.step_time import decode_time, prefill_time
 from tgi_bench.estimate.tables import accelerator, model_shape
 from tgi_bench.kinds.batch.excess import CLIENT_SHARE, excess_sentences, excesses, ranks_and_cores
-from tgi_bench.kinds.documents import documents
 from tgi_bench.plan.plan import Deployment
 
 SERVER = deployment(2)

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from tgi_bench.kinds.failure_remedies import Failed, remedies
+from tests.analysis.samples import deployment, plan, summary, trial
+from tests.report.made import judge
+from tgi_bench.analysis.run import Origin
+from tgi_bench.kinds.failure_remedies import Failed, clauses
 from tgi_bench.observation import Outcome, TrialEnd
 
+SERVER = deployment(1)
+ONE, OTHER = trial(SERVER, 1), trial(SERVER, 2)
 LAUNCH = Outcome.LAUNCH_FAILED
 
 
@@ -26,26 +33,28 @@ LAUNCH = Outcome.LAUNCH_FAILED
 def test_a_remedy_fits(
     outcome: Outcome, reason: str, load: bool, attached: bool, said: str, unsaid: str
 ) -> None:
-    remedy = remedies([Failed(TrialEnd(outcome, reason), load, attached)])
+    remedy = "; ".join(clauses(Failed(TrialEnd(outcome, reason), load, attached)))
     assert said in remedy
     assert unsaid not in remedy
 
 
 def test_failures_that_one_thing_mends_say_it_once() -> None:
-    one = Failed(TrialEnd(Outcome.SHARD_DIED, "signal 9"), load=False, attached=False)
-    other = Failed(TrialEnd(Outcome.TIMEOUT, "no answer"), load=False, attached=False)
-    assert remedies([one, one]) == remedies([one])
-    assert remedies([one, other]) == f"{remedies([one])}; {remedies([other])}"
-    unstarted = Failed(TrialEnd(Outcome.LAUNCH_FAILED, "exit code 1"), load=False, attached=False)
-    load = Failed(TrialEnd(Outcome.FAILED, "no answer"), load=True, attached=False)
-    together = remedies([one, unstarted, load])
-    assert together.count("the server's log in launch/") == 1
-    assert "server.timeouts" in together
-    assert "load.request_timeout" in together
+    """A clause is a thing to do: of equal ones a verdict keeps one."""
+    died, late = TrialEnd(Outcome.SHARD_DIED, "signal 9"), TrialEnd(Outcome.TIMEOUT, "no answer")
+    found = judge(
+        plan((SERVER,), (ONE, OTHER)),
+        Origin.SIMULATED,
+        (),
+        [replace(summary(t), end=end) for t, end in ((ONE, died), (OTHER, died))],
+    )
+    of = Failed(died, load=False, attached=False)
+    (bad,) = [check for check in found.checks if check.name == "no trial failed"]
+    assert bad.remedy == "; ".join(clauses(of))
+    assert clauses(of) != clauses(replace(of, end=late))
 
 
 def test_a_load_without_a_measured_request_is_mended_by_its_duration() -> None:
     end = TrialEnd(Outcome.FAILED, "no request was sent and ended within the window")
-    remedy = remedies([Failed(end, load=True, attached=True, unmeasured=True)])
+    remedy = "; ".join(clauses(Failed(end, load=True, attached=True, unmeasured=True)))
     assert "raise load.duration" in remedy
     assert "load.request_timeout" not in remedy

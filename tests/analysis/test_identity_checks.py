@@ -8,11 +8,11 @@ import pytest
 
 from tests.analysis.samples import deployment, facts, plan, record, summary, trial
 from tests.launch.deployments import attach, docker, program, transformers
+from tests.report.made import judge
 from tgi_bench.analysis.rules import Check, CheckStatus
 from tgi_bench.analysis.run import DeploymentRecord, Origin
 from tgi_bench.engines.engine import Engine
 from tgi_bench.kinds.identity_rules import identity_checks
-from tgi_bench.kinds.judge import judge
 from tgi_bench.launch.launcher import Launcher
 from tgi_bench.observation import Identity, ServerFacts, ShardFacts
 from tgi_bench.plan.plan import ANY_MODEL, ArgumentValue, Deployment, LauncherArgument

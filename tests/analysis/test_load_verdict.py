@@ -7,10 +7,10 @@ import pytest
 
 from tests.analysis.load_samples import CLIENT, CLOSED, MS, OPEN, OPEN_STAGE, STAGE, S, lane
 from tests.analysis.samples import deployment, ended, plan, record, summary, trial
+from tests.report.made import judge
 from tgi_bench.analysis.rules import Check, CheckStatus, Verdict
 from tgi_bench.analysis.run import Origin
 from tgi_bench.analysis.samples import Figure, LoadDistribution
-from tgi_bench.kinds.judge import judge
 from tgi_bench.kinds.load.figures import (
     Begin,
     CachedTokens,
@@ -686,9 +686,7 @@ ONLY = replace(plan((SERVER,), ()), load_trials=(CLOSED,))
 
 
 def test_a_run_of_loads_only_has_no_checks_of_batches() -> None:
-    found = judge(
-        ONLY, Origin.SIMULATED, (record(SERVER),), (), True, loads=(load(BASE),), floors=(FLOOR,)
-    )
+    found = judge(ONLY, Origin.SIMULATED, (record(SERVER),), (load(BASE), FLOOR), True)
     names = [c.name for c in found.checks]
     assert found.valid
     client = [c.name for c in found.checks if c.of_client]
@@ -704,9 +702,7 @@ def test_a_run_of_loads_only_has_no_checks_of_batches() -> None:
 
 
 def test_a_run_of_both_has_all_checks() -> None:
-    found = judge(
-        BOTH, Origin.SIMULATED, (record(SERVER),), (summary(BATCH),), True, loads=(load(BASE),)
-    )
+    found = judge(BOTH, Origin.SIMULATED, (record(SERVER),), (summary(BATCH), load(BASE)), True)
     names = [c.name for c in found.checks]
     assert found.valid
     assert "at least 3 runs" in names
@@ -717,7 +713,7 @@ def test_a_run_of_both_has_all_checks() -> None:
 
 def test_a_load_that_is_not_finished() -> None:
     cut = LoadSummary(CLOSED, None, (), None)
-    found = judge(BOTH, Origin.SIMULATED, (record(SERVER),), (summary(BATCH),), True, loads=(cut,))
+    found = judge(BOTH, Origin.SIMULATED, (record(SERVER),), (summary(BATCH), cut), True)
     (bad,) = [c for c in found.checks if not c.passed]
     assert bad.name == "every trial ended"
     assert CLOSED.trial_id in bad.finding
@@ -731,27 +727,27 @@ def test_a_load_of_warm_up_alone_is_mended_by_its_duration() -> None:
     warm = replace(BASE, by_part=parts, outcomes=(), requests=0, e2e=None)
     for stage, key in ((warm, "load.duration"), (BASE, "load.request_timeout")):
         bare = LoadSummary(CLOSED, end, (stage,), None)
-        found = judge(ONLY, Origin.SIMULATED, (record(SERVER),), (), True, loads=(bare,))
+        found = judge(ONLY, Origin.SIMULATED, (record(SERVER),), (bare,), True)
         (bad,) = [c for c in found.checks if c.name == "no trial failed"]
         assert key in bad.remedy
 
 
 def test_a_load_that_failed() -> None:
     died = LoadSummary(CLOSED, TrialEnd(Outcome.SHARD_DIED, "signal 9"), (), None)
-    found = judge(ONLY, Origin.SIMULATED, (record(SERVER),), (), True, loads=(died,))
+    found = judge(ONLY, Origin.SIMULATED, (record(SERVER),), (died,), True)
     (bad,) = [c for c in found.checks if not c.passed]
     assert "shard died: signal 9" in bad.finding
 
 
 def test_batches_that_no_socket_takes_beside_a_load() -> None:
     refused = ended(BATCH, Outcome.REFUSED, "vLLM has no gRPC shards")
-    found = judge(BOTH, Origin.SIMULATED, (record(SERVER),), (refused,), True, loads=(load(BASE),))
+    found = judge(BOTH, Origin.SIMULATED, (record(SERVER),), (refused, load(BASE)), True)
     assert finding(found, "no trial failed") == "1 refused, 1 ok"
 
 
 def test_a_load_in_which_every_request_failed() -> None:
     nothing = outcomes(connection_refused=200)(replace(BASE, e2e=None, ttft=None))
-    found = judge(ONLY, Origin.SIMULATED, (record(SERVER),), (), True, loads=(load(nothing),))
+    found = judge(ONLY, Origin.SIMULATED, (record(SERVER),), (load(nothing),), True)
     names = [c.name for c in found.checks if not c.passed]
     assert names[:2] == ["no trial failed", "every load has answers"]
     assert "at most 0.1% of the requests failed" in names
@@ -761,7 +757,7 @@ def test_a_load_in_which_every_request_failed() -> None:
 
 def test_a_starved_client_is_named_before_what_it_makes_look_bad() -> None:
     starved = client(parent_cpu_ns=9 * S)(replace(BASE, concurrency=1.0, e2e=None, ttft=None))
-    found = judge(ONLY, Origin.SIMULATED, (record(SERVER),), (), False, loads=(load(starved),))
+    found = judge(ONLY, Origin.SIMULATED, (record(SERVER),), (load(starved),), False)
     failed = [c for c in found.checks if not c.passed]
     assert "of a core" in failed[0].name
     assert failed[0].of_client

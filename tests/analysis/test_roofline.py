@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from tests.analysis.load_samples import CLOSED, MS, STAGE, S, lane
-from tests.analysis.samples import deployment, facts, summary, trial
+from tests.analysis.samples import deployment, facts, plan, summary, trial
 from tests.launch.deployments import attach, program
 from tgi_bench.analysis.planned import planned_setup
-from tgi_bench.analysis.rules import Check, CheckStatus
-from tgi_bench.analysis.run import DeploymentRecord, Origin
+from tgi_bench.analysis.rules import Check, CheckStatus, Verdict
+from tgi_bench.analysis.run import DeploymentRecord, Origin, Run
 from tgi_bench.estimate.step_time import decode_limit_s, mean_decode_limit_s, prefill_limit_s
 from tgi_bench.kinds.load.figures import LoadSummary
 from tgi_bench.kinds.load.summary import summarise_stage
@@ -26,13 +26,18 @@ SERVER = deployment(1)
 SETUP = planned_setup(SERVER).setup
 
 
+def run_of(origin: Origin, record: DeploymentRecord, found: tuple[object, ...]) -> Run:
+    none = plan((record.deployment,), ())
+    return Run("limits", none, origin, (), (record,), Verdict(()), True, found)
+
+
 def batch(
     server: Deployment, step_ms: float, told: ServerFacts | None = None, prefill_ms: float = 50
 ) -> Check:
     """One batch of one prompt of 100 tokens, and two decode steps."""
     record = DeploymentRecord(server, facts(server) if told is None else told, "")
     trials = (summary(trial(server, 1), prefill_ms, step_ms),)
-    return check_roofline((), Origin.MEASURED, (record,), trials, ())
+    return check_roofline(run_of(Origin.MEASURED, record, trials))
 
 
 def test_a_step_at_the_limit_passes_and_a_faster_one_fails() -> None:
@@ -117,7 +122,7 @@ def loaded(prompt: Fixed | Uniform, e2e_ms: int) -> Check:
     stage = summarise_stage(asked, STAGE, lane(8, e2e_ms * MS, 10 * S))
     load = LoadSummary(asked, TrialEnd(Outcome.OK, ""), (stage,), None)
     record = DeploymentRecord(SERVER, facts(SERVER), "")
-    return check_roofline((), Origin.SIMULATED, (record,), (), (load,))
+    return check_roofline(run_of(Origin.SIMULATED, record, (load,)))
 
 
 def test_loads_of_prompts_of_one_length() -> None:

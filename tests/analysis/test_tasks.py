@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.analysis import task_samples as s
-from tgi_bench.analysis.run import Run
-from tgi_bench.kinds.direct.rules import judge_tasks
+from tests.report.made import judge
+from tgi_bench.analysis.run import Origin, Run
 from tgi_bench.kinds.direct.search import BatchProbe, LargestBatch, next_batch
 from tgi_bench.kinds.direct.summary import summarise_task
 from tgi_bench.observation import Outcome, TrialEnd
+from tgi_bench.plan.plan import Plan
 from tgi_bench.plan.task_trial import FindBatch
 from tgi_bench.task_observation import TaskRun
 
@@ -186,4 +187,5 @@ def test_a_search_that_met_no_end_is_told() -> None:
 
 
 def test_nothing_at_all() -> None:
-    assert judge_tasks((), True).word == "INVALID"
+    none = Plan("none", "org/model", (), (), (), "d" * 64)
+    assert judge(none, Origin.MEASURED, (), ()).word == "INVALID"

@@ -8,6 +8,7 @@ import pytest
 
 from tests.analysis.samples import deployment, plan, summary, trial
 from tests.analysis.samples import observed as observed_steps
+from tests.report.made import judge
 from tgi_bench.analysis.rules import Check, CheckStatus
 from tgi_bench.analysis.run import Origin
 from tgi_bench.analysis.telemetry import (
@@ -24,7 +25,6 @@ from tgi_bench.devices.observation import (
     without_devices,
 )
 from tgi_bench.kinds.device_rules import ALONE, THROTTLED, telemetry_checks
-from tgi_bench.kinds.judge import judge
 from tgi_bench.kinds.measured_windows import measured_batches
 
 S, MS, GIB = 10**9, 10**6, 2**30

@@ -15,10 +15,10 @@ from pathlib import Path
 from unittest.mock import patch
 
 from tests.bench.figures import Figure
+from tests.report.made import documents
 from tgi_bench.cli.run_view import load, write_documents
 from tgi_bench.drive.ranks import Ranks
 from tgi_bench.errors import LaunchError
-from tgi_bench.kinds.documents import documents
 from tgi_bench.kinds.running import Watcher
 from tgi_bench.observation import StepObservation, TrialEnd
 from tgi_bench.plan.experiment import to_json

@@ -12,11 +12,12 @@ import pytest
 from tests.cli.test_summary_table import shown
 from tests.report.example import simulated_run
 from tests.report.load_example import load_run, search
+from tests.report.made import as_json, documents
 from tgi_bench.analysis.rules import Failing, Verdict, failed, passed
 from tgi_bench.analysis.run import Run
 from tgi_bench.cli.sweep_command import _exit_code
+from tgi_bench.kinds.batch.columns import as_csv
 from tgi_bench.kinds.batch.metrics import TrialSummary
-from tgi_bench.kinds.documents import as_csv, as_json, documents
 from tgi_bench.kinds.load.columns import loads_csv
 from tgi_bench.kinds.load.figures import LoadSummary, SearchAnswer
 from tgi_bench.kinds.load.goals import slos_csv

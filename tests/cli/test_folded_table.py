@@ -10,8 +10,8 @@ from rich.console import Console
 from tests.cli.command_line import CommandLine
 from tests.report.example import simulated_run
 from tests.report.load_example import load_run
+from tests.report.made import print_summary
 from tgi_bench.analysis.run import Run
-from tgi_bench.cli.summary_table import print_summary
 from tgi_bench.cli.tables import print_folded
 from tgi_bench.report.table import Table
 

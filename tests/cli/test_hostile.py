@@ -22,10 +22,10 @@ from tests.drive.faulty_server import FaultyServer, chunk_of
 from tests.inert_pages import HOSTILE, SNIPPETS, assert_inert, assert_printable, assert_screen
 from tests.launch.deployments import attach
 from tests.record import samples
+from tests.report.made import print_summary
 from tgi_bench.cli.report_command import ReportOptions, run
 from tgi_bench.cli.run_view import load
 from tgi_bench.cli.screen import Screen
-from tgi_bench.cli.summary_table import print_summary
 from tgi_bench.cli.tables import InertConsole
 from tgi_bench.errors import InputError, LaunchError
 from tgi_bench.load_observation import RequestOutcome

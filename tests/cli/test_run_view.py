@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 from tests.record import samples
+from tests.report.made import as_json, documents
 from tgi_bench.cli.run_view import load
-from tgi_bench.kinds.documents import as_json, documents
 from tgi_bench.kinds.load.columns import loads_csv
 from tgi_bench.kinds.load.figures import LoadSummary
 from tgi_bench.load_observation import ClientFloor
@@ -65,8 +65,8 @@ def test_a_run_of_format_1_is_reported_as_it_was() -> None:
 
 def test_a_run_of_batches_does_not_wait_for_numpy() -> None:
     code = (
-        "import sys; from pathlib import Path; from tgi_bench.cli.run_view import load; "
+        "import sys; from pathlib import Path; from tgi_bench.cli.run_view import KINDS, load; "
         "from tgi_bench.kinds.documents import documents; "
-        f"documents(load(Path({str(FORMAT_1)!r}))); sys.exit('numpy' in sys.modules)"
+        f"documents(load(Path({str(FORMAT_1)!r})), KINDS); sys.exit('numpy' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False, cwd=ROOT).returncode == 0

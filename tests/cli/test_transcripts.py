@@ -20,11 +20,11 @@ from tests.cli.test_kept_runs import KEPT, copy_of
 from tests.cli.test_screen import CONTROL, DONE, ESTIMATES, PLAN, SEARCH, play, search
 from tests.conftest import GOLDEN
 from tests.record.samples import client, load_stage
+from tests.report.made import print_summary
 from tgi_bench.analysis.client_error import ClientErrors
 from tgi_bench.cli.main import cli
 from tgi_bench.cli.run_view import load
 from tgi_bench.cli.screen import Screen
-from tgi_bench.cli.summary_table import print_summary
 from tgi_bench.cli.tables import standard_output
 from tgi_bench.kinds.direct.run import loaded, tell
 from tgi_bench.load_observation import ClientFloor

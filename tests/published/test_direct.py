@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.analysis import task_samples as s
 from tests.published.tables import run_of, text_of
+from tests.report.made import documents
 from tgi_bench.analysis.run import LAYOUT, Run, TableLayout
 from tgi_bench.errors import InputError, TableError
 from tgi_bench.kinds.direct.figures import DirectRecord, TaskSummary
@@ -20,7 +21,6 @@ from tgi_bench.published.bigcode import bigcode_layout
 from tgi_bench.published.command import read_table
 from tgi_bench.published.direct import generate_entries, printed, summary_entries
 from tgi_bench.published.h2ogpt import h2ogpt_layout
-from tgi_bench.published.page import imported_documents
 from tgi_bench.published.reading import PrintedGrid, items
 
 Golden = Callable[[str, str], None]
@@ -118,7 +118,7 @@ def test_a_layout_that_was_imported_once_is_reported_as_it_was(
         run_of(text_of("bigcode.md"), "bigcode.md"),
         environment=((LAYOUT, layout.value),),
     ).having(PublishedEntry, entries)
-    page = imported_documents(imported)["report.md"]
+    page = documents(imported)["report.md"]
     tables = written([run]).partition("\n- ")[0].partition("\n**Verdict")[0].rstrip()
     assert tables in page
 

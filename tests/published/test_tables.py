@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 
 from tests.published.tables import APRIL_10, APRIL_13, GOLDEN, NAMES, run_of, table_of, text_of
 from tests.report.example import PUBLISHED, published_run
+from tests.report.made import as_json, documents
 from tgi_bench.analysis.accelerator_of import published_row
 from tgi_bench.analysis.run import Run, TableLayout
 from tgi_bench.errors import InputError, RunFileError, TableError
 from tgi_bench.estimate.tables import accelerator_names, model_names
-from tgi_bench.kinds.documents import documents, rst_page
-from tgi_bench.kinds.json_document import as_json
+from tgi_bench.kinds.documents import rst_page
 from tgi_bench.observation import Outcome, PublishedEntry
 from tgi_bench.published.command import read, read_table, table_plan
-from tgi_bench.published.page import entries_csv, imported_documents
+from tgi_bench.published.page import entries_csv
 from tgi_bench.published.tgi import parse
 from tgi_bench.published.tgi_notes import tgi_notes
 from tgi_bench.published.tgi_run import to_run_parts
@@ -54,7 +54,7 @@ def test_tables_are_found_by_their_content(
 
 @pytest.mark.parametrize("name", NAMES)
 def test_golden_reports_of_the_tables(name: str, golden: Golden) -> None:
-    pages = imported_documents(run_of(text_of(name), name))
+    pages = documents(run_of(text_of(name), name))
     assert list(pages) == ["report.md"]
     golden(f"imported_{name.partition('.')[0]}_report.md", pages["report.md"])
 
@@ -207,7 +207,7 @@ def test_a_run_that_names_no_layout_is_refused() -> None:
     run = run_of(text_of("h2ogpt.md"), "h2ogpt.md")
     for rows in ((), (("Table layout", "another"),)):
         with pytest.raises(RunFileError, match="names no layout"):
-            imported_documents(_with_environment(run, rows))
+            documents(_with_environment(run, rows))
 
 
 @pytest.mark.parametrize("name", NAMES)

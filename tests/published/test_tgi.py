@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from tests.launch.deployments import embedded
 from tests.report.example import PUBLISHED, imported_run, published_run
+from tests.report.made import documents
 from tgi_bench.errors import TableError
-from tgi_bench.kinds.documents import documents
 from tgi_bench.kinds.sections import WRITTEN_BY
 from tgi_bench.observation import Outcome
 from tgi_bench.plan.plan import ArgumentValue

@@ -10,10 +10,10 @@ from itertools import pairwise
 import pytest
 
 from tests.report.example import published_run, several_settings, simulated_run
+from tests.report.made import as_json, documents
 from tgi_bench.analysis.run import Origin, Run
+from tgi_bench.kinds.batch.columns import as_csv
 from tgi_bench.kinds.batch.metrics import TrialSummary
-from tgi_bench.kinds.documents import as_csv, documents
-from tgi_bench.kinds.json_document import as_json
 from tgi_bench.report.table import Table, csv_text, markdown
 from tgi_bench.report.words import short_reason
 

@@ -13,6 +13,7 @@ import pytest
 from tests.launch.deployments import docker
 from tests.published.tables import APRIL_13, NAMES, run_of, text_of
 from tests.report.example import PUBLISHED, published_run, simulated_run
+from tests.report.made import as_json, documents
 from tgi_bench.analysis.run import Origin, Run
 from tgi_bench.errors import InputError
 from tgi_bench.estimate.calibration import dump, published
@@ -21,10 +22,8 @@ from tgi_bench.kinds.batch.estimated import section, summary_section
 from tgi_bench.kinds.batch.estimated_data import estimates_csv
 from tgi_bench.kinds.batch.estimated_measured import compared
 from tgi_bench.kinds.batch.metrics import TrialSummary
-from tgi_bench.kinds.documents import documents, rst_page
-from tgi_bench.kinds.json_document import as_json
+from tgi_bench.kinds.documents import rst_page
 from tgi_bench.observation import PublishedEntry
-from tgi_bench.published.page import imported_documents
 from tgi_bench.published.tgi import parse
 from tgi_bench.published.tgi_notes import tgi_notes
 from tgi_bench.published.tgi_run import to_run_parts
@@ -81,7 +80,7 @@ def test_every_figure_of_the_tables_is_estimated_against(name: str) -> None:
     assert {row.measured.source_id for row in found.rows} == with_figures
     assert found.reasons == ()
     assert all(v.estimated_fits == v.fitted for v in found.memory)
-    page = imported_documents(run)["report.md"]
+    page = documents(run)["report.md"]
     assert "# Estimated beside measured" in page
     assert "## Uncalibrated" in page
     assert "## Calibrated" in page

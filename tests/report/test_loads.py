@@ -25,9 +25,10 @@ from tests.report.load_example import (
     stage,
     trial,
 )
+from tests.report.made import as_json, documents
 from tgi_bench.analysis.rules import Verdict, failed
 from tgi_bench.analysis.run import DeploymentRecord, Origin, Run
-from tgi_bench.kinds.documents import as_csv, as_json, documents
+from tgi_bench.kinds.batch.columns import as_csv
 from tgi_bench.kinds.load import prompt_words, tables, words
 from tgi_bench.kinds.load.columns import loads_csv
 from tgi_bench.kinds.load.figures import LoadSummary, SearchAnswer, Steadiness

@@ -9,6 +9,7 @@ import pytest
 
 from tests.launch.deployments import transformers
 from tests.report.example import simulated_run
+from tests.report.made import documents
 from tests.report.test_telemetry import ONE, cells, gpus, seen
 from tgi_bench.analysis.accelerator_of import NamedAccelerator, NoDevice, device_of
 from tgi_bench.analysis.planned import planned_setup, stack_name
@@ -16,7 +17,6 @@ from tgi_bench.analysis.run import DeploymentRecord, Origin, Run
 from tgi_bench.errors import InputError
 from tgi_bench.kinds.batch.estimated_measured import measured
 from tgi_bench.kinds.devices import devices_section
-from tgi_bench.kinds.documents import documents
 from tgi_bench.launch.launcher import Launcher
 
 H100 = "NVIDIA H100 80GB HBM3, 535.104.05, 81559 MiB"

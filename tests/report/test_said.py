@@ -9,10 +9,10 @@ import pytest
 
 from tests.launch.deployments import attach
 from tests.report.example import simulated_run
+from tests.report.made import as_json, documents
 from tgi_bench.analysis.run import Origin, Run
+from tgi_bench.kinds.batch.columns import as_csv
 from tgi_bench.kinds.batch.metrics import TrialSummary
-from tgi_bench.kinds.documents import as_csv, documents
-from tgi_bench.kinds.json_document import as_json
 from tgi_bench.observation import Identity, Outcome, ShardFacts, TrialEnd
 from tgi_bench.report.source import EXPERIMENT_FILE, OPTIONS, RESULTS
 

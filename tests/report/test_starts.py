@@ -7,10 +7,9 @@ from dataclasses import replace
 
 from tests.launch.deployments import docker
 from tests.report.example import simulated_run
+from tests.report.made import as_json, documents
 from tgi_bench.analysis.run import Run
 from tgi_bench.engines.engine import Engine
-from tgi_bench.kinds.documents import documents
-from tgi_bench.kinds.json_document import as_json
 from tgi_bench.observation import ShardFacts
 from tgi_bench.plan.plan import LauncherArgument
 

@@ -10,10 +10,9 @@ from collections.abc import Callable
 import pytest
 
 from tests.analysis import task_samples as s
+from tests.report.made import as_json, documents
 from tgi_bench.kinds.direct.columns import tasks_csv
 from tgi_bench.kinds.direct.figures import TaskSummary
-from tgi_bench.kinds.documents import documents
-from tgi_bench.kinds.json_document import as_json
 
 Golden = Callable[[str, str], None]
 

@@ -9,12 +9,12 @@ import pytest
 
 from tests.report.example import simulated_run
 from tests.report.load_example import load_run
+from tests.report.made import as_json, documents
 from tgi_bench.analysis.run import Origin, Run
 from tgi_bench.analysis.telemetry import DeviceFigures, TelemetrySummary
 from tgi_bench.devices.observation import DeviceKind, Gauges
 from tgi_bench.estimate.tables import accelerator_names
 from tgi_bench.kinds.devices import HEADERS, devices_section
-from tgi_bench.kinds.documents import as_json, documents
 from tgi_bench.kinds.load.figures import LoadSummary
 
 A100 = "NVIDIA A100-SXM4-40GB"

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from tests.devices.powercap import zone
+from tests.report.made import documents
 from tests.torch_engine.needs_torch import needs_torch
 from tests.torch_engine.tiny import write_config
 from tgi_bench.cli.run_view import load
 from tgi_bench.devices.watch import TelemetryWatch
 from tgi_bench.errors import LaunchError
-from tgi_bench.kinds.documents import documents
 from tgi_bench.kinds.running import Watcher
 from tgi_bench.plan.experiment import to_json
 from tgi_bench.plan.experiment_text import load_plan

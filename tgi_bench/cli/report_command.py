@@ -9,28 +9,16 @@ from pathlib import Path
 from tgi_bench.analysis.run import Run
 from tgi_bench.cli.files import read_text
 from tgi_bench.cli.output import FAILED, echo
-from tgi_bench.cli.run_view import load, write_documents
+from tgi_bench.cli.run_view import KINDS, load, write_documents
 from tgi_bench.cli.tables import print_folded, say, standard_output
 from tgi_bench.errors import InputError, TableError
 from tgi_bench.inert import one_line
-from tgi_bench.kinds.batch.metrics import TrialSummary
-from tgi_bench.kinds.direct.figures import TaskSummary
-from tgi_bench.kinds.documents import (
-    as_csv,
-    estimates_csv,
-    loads_csv,
-    rst_page,
-    slos_csv,
-    tasks_csv,
-)
+from tgi_bench.kinds.documents import documents, rst_page, tables
 from tgi_bench.kinds.json_document import as_json
-from tgi_bench.kinds.load.figures import LoadSummary
-from tgi_bench.observation import PublishedEntry
 from tgi_bench.plan.experiment import require_name
 from tgi_bench.published.bigcode import bigcode_layout
 from tgi_bench.published.command import keep, read
 from tgi_bench.published.h2ogpt import h2ogpt_layout
-from tgi_bench.published.page import entries_csv, imported_documents
 from tgi_bench.published.torchcap import rst_tables
 from tgi_bench.report.markdown_page import page
 from tgi_bench.selfcheck import report as selfcheck_report
@@ -116,31 +104,13 @@ def _beside(path: Path, form: str, beside: Path) -> dict[str, str]:
 def _texts(run: Run, form: str) -> dict[str, str]:
     match form:
         case "json":
-            return {"report.json": as_json(run)}
+            return {"report.json": as_json(run, KINDS)}
         case "csv":
-            return _tables(run)
+            return tables(run, KINDS)
         case "rst":
             return {"report.rst": rst_page(run, rst_tables(run))}
         case _:
-            return imported_documents(run)
-
-
-def _tables(run: Run) -> dict[str, str]:
-    """run.csv of batches, loads.csv of loads, slos.csv of what these had to meet, estimates.csv of
-    what is estimated of batches.
-
-    An empty table only where there is no other.
-    """
-    if run.of(TaskSummary):
-        return {"tasks.csv": tasks_csv(run)}
-    text = estimates_csv(run)
-    estimates = {_ESTIMATES: text} if text else {}
-    if run.of(PublishedEntry):
-        return {"entries.csv": entries_csv(run)} | estimates
-    loads = {"loads.csv": loads_csv(run)} if run.of(LoadSummary) else {}
-    batches = {"run.csv": as_csv(run)} if run.of(TrialSummary) or not loads else {}
-    asked = slos_csv(run)
-    return batches | loads | ({_SLOS: asked} if asked else {}) | estimates
+            return documents(run, KINDS)
 
 
 def import_tables(file: Path, name: str | None, results: Path) -> None:
@@ -154,7 +124,7 @@ def import_tables(file: Path, name: str | None, results: Path) -> None:
         place = str(file) if error.line is None else f"{file}:{error.line}"
         raise InputError(one_line(f"{place}: {error.what}")) from None
     run_dir = keep(found, _shown(file), results)
-    write_documents(run_dir, imported_documents(load(run_dir)))
+    write_documents(run_dir, documents(load(run_dir), KINDS))
     echo(f"imported {found.counts} with figures from {file}")
     echo(f"report   {run_dir / 'report.md'}")
 

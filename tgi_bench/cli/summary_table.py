@@ -2,59 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from rich.console import Console
 
 from tgi_bench.analysis.run import Run
 from tgi_bench.cli.tables import print_folded
-from tgi_bench.kinds.batch.columns import batches_on_screen
-from tgi_bench.kinds.batch.metrics import TrialSummary
-from tgi_bench.kinds.direct.columns import tasks_on_screen
-from tgi_bench.kinds.direct.figures import TaskSummary
-from tgi_bench.kinds.load.columns import loads_on_screen
-from tgi_bench.kinds.load.figures import LoadSummary
-from tgi_bench.kinds.load.goals import goals_line, missed_lines
-from tgi_bench.kinds.load.search_page import answer
+from tgi_bench.kinds.kind import Kinds, View, views
 from tgi_bench.report.table import Table
 
 
-def print_summary(console: Console, run: Run) -> None:
+def print_summary(console: Console, run: Run, kinds: Kinds) -> None:
     """A row for each trial and each stage of a load, then the verdict with what failed, and what
     was missed."""
-    if run.of(TaskSummary):
-        _print(console, tasks_on_screen(run), 3)
-    elif run.of(TrialSummary) or not run.of(LoadSummary):
-        _print(console, batches_on_screen(run), 3)
-    if run.of(LoadSummary):
-        _print(console, loads_on_screen(run), 2)
-    for load in run.of(LoadSummary):
-        if load.trial.find is not None:
-            console.print()
-            said = answer(load, load.trial.find).replace("**", "")
-            line = f"{load.trial.trial_id}: {said}"
-            console.print(line, markup=False, highlight=False, soft_wrap=not console.is_terminal)
+    of_run = views(run, kinds)
+    for view in of_run:
+        _print(console, view.screen(run), view.keys)
+    for line in (line for view in of_run for line in view.answers(run)):
+        console.print()
+        console.print(line, markup=False, highlight=False, soft_wrap=not console.is_terminal)
     console.print()
-    goals = goals_line(run)
-    ends = f"; {goals}" if goals else ""
-    console.print(
-        f"{_means(run)}{run.origin.value}; verdict: {run.verdict.word}{ends}",
-        markup=False,
-        highlight=False,
-    )
+    goals = [line for view in of_run if (line := view.goals(run))]
+    said = "; ".join((f"{run.origin.value}", f"verdict: {run.verdict.word}", *goals))
+    console.print(f"{_means(of_run)}{said}", markup=False, highlight=False)
     lines = [
         f"  failed: {check.name}: {check.finding}. Remedy: {check.remedy}"
         for check in run.verdict.checks
         if not check.passed
     ]
-    lines += [f"  missed: {line}" for line in missed_lines(run)]
+    lines += [f"  missed: {line}" for view in of_run for line, _ in view.missed(run)]
     for line in lines:
         console.print(line, markup=False, highlight=False, soft_wrap=not console.is_terminal)
 
 
-def _means(run: Run) -> str:
-    """Which of the latencies above are means: those of batches."""
-    if not run.of(LoadSummary):
+def _means(of_run: Sequence[View[Any]]) -> str:
+    """Which of the latencies above are means."""
+    meant = [view.means for view in of_run if view.means]
+    if len(meant) == len(of_run):
         return "means, "
-    return "batches: means; " if run.of(TrialSummary) else ""
+    return f"{', '.join(meant)}: means; " if meant else ""
 
 
 def _print(console: Console, table: Table, keys: int) -> None:

@@ -260,15 +260,15 @@ def _not_recorded(made: _Made, error: NotRecordedError) -> int:
 
 def _reported(run_dir: Path, console: Console, interrupted: bool) -> int:
     """Write the reports and say where they are; returns the exit code."""
-    from tgi_bench.cli.run_view import load, write_documents
+    from tgi_bench.cli.run_view import KINDS, load, write_documents
     from tgi_bench.cli.summary_table import print_summary
     from tgi_bench.kinds.documents import documents
 
     seen = load(run_dir)
     try:
-        write_documents(run_dir, documents(seen))
+        write_documents(run_dir, documents(seen, KINDS))
     finally:
-        print_summary(console, seen)
+        print_summary(console, seen, KINDS)
     if interrupted:
         console.print("interrupted; go on with the same command and --resume")
     console.print(f"report   {run_dir / 'report.md'}", soft_wrap=True)

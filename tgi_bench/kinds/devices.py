@@ -16,7 +16,6 @@ from tgi_bench.estimate.setup import Setup
 from tgi_bench.estimate.step_time import generate_s
 from tgi_bench.estimate.tables import accelerator, model_shape
 from tgi_bench.kinds.batch.metrics import TrialSummary
-from tgi_bench.kinds.load.figures import LoadSummary
 from tgi_bench.plan.plan import BatchTrial, Deployment
 from tgi_bench.report.table import Table, markdown
 from tgi_bench.report.words import UNDEFINED
@@ -49,20 +48,9 @@ class Expected:
     memory_bytes: float
 
 
-def telemetry_section(run: Run, deployment_ids: Collection[str]) -> str:
-    """Devices and server around these deployments' trials; empty where nobody asked them."""
-    trials = {
-        t.trial.trial_id for t in run.of(TrialSummary) if t.trial.deployment_id in deployment_ids
-    }
-    trials |= {
-        t.trial.trial_id for t in run.of(LoadSummary) if t.trial.deployment_id in deployment_ids
-    }
-    return devices_section(run, trials)
-
-
-def devices_section(run: Run, trial_ids: Collection[str]) -> str:
-    """The same of any trials, those of direct mode too."""
-    seen = [summary for summary in run.telemetry if summary.trial_id in trial_ids]
+def devices_section(run: Run, trial_ids: Collection[str] | None = None) -> str:
+    """Devices and server around these trials; empty where nobody asked them. None: all trials."""
+    seen = [s for s in run.telemetry if trial_ids is None or s.trial_id in trial_ids]
     if run.origin is Origin.SIMULATED:
         return _server(seen)
     devices = "\n".join(part for part in (_table(run, seen), _notes(run, seen)) if part)

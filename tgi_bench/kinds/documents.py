@@ -6,16 +6,10 @@ from collections.abc import Sequence
 
 from tgi_bench.analysis.run import CORRECTED, DOUBTFUL, Run
 from tgi_bench.errors import InputError
-from tgi_bench.kinds.batch.columns import as_csv
 from tgi_bench.kinds.batch.estimated import rst_section
 from tgi_bench.kinds.batch.estimated_data import estimates_csv
-from tgi_bench.kinds.direct.columns import tasks_csv
-from tgi_bench.kinds.direct.figures import TaskSummary
-from tgi_bench.kinds.direct.page import task_page
 from tgi_bench.kinds.index import index, shard_counts
-from tgi_bench.kinds.json_document import as_json
-from tgi_bench.kinds.load.columns import loads_csv
-from tgi_bench.kinds.load.goals import slos_csv
+from tgi_bench.kinds.kind import Kinds, views
 from tgi_bench.kinds.per_shard import file_name, per_shard
 from tgi_bench.report.markdown_page import page
 from tgi_bench.report.rst_table import escaped, heading
@@ -55,23 +49,16 @@ def _origin(run: Run) -> str:
     return f"**{word}** {escaped(sentence)}"
 
 
-__all__ = [
-    "as_csv",
-    "as_json",
-    "documents",
-    "estimates_csv",
-    "loads_csv",
-    "rst_page",
-    "slos_csv",
-    "tasks_csv",
-]
-
-
-def documents(run: Run) -> dict[str, str]:
+def documents(run: Run, kinds: Kinds) -> dict[str, str]:
     """File name -> text: report.md, and one num_shard-N.md for each tensor-parallel degree."""
-    if run.of(TaskSummary):
-        pages = {"report.md": task_page(run)}
-    else:
-        shards = {file_name(n): per_shard(run, n) for n in shard_counts(run)}
-        pages = {"report.md": index(run), **shards}
+    shards = {file_name(n): per_shard(run, n, kinds) for n in shard_counts(run)}
+    pages = {"report.md": index(run, kinds), **shards}
     return {name: page(text) for name, text in pages.items()}
+
+
+def tables(run: Run, kinds: Kinds) -> dict[str, str]:
+    """CSV by file name: those of each kind that the run has, last what is estimated of it."""
+    of_run = views(run, kinds)
+    made = {name: table(run) for view in of_run for name, table in view.tables.items()}
+    made["estimates.csv"] = estimates_csv(run)
+    return {name: text for name, text in made.items() if text}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tgi_bench.analysis.run import Run
 from tgi_bench.observation import Outcome, TrialEnd
 
 _NAME_THE_KEY = (
@@ -17,6 +17,11 @@ _HOST_MEMORY = (
 )
 GO_ON = "go on with the same command and --resume"
 _NO_KEY = ("API key", "HTTP 401", "HTTP 403")
+
+
+def attached(run: Run) -> bool:
+    """Whether every server ran already, and its log with it."""
+    return not any(d.launcher.started_by_us for d in run.plan.deployments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +37,8 @@ class Failed:
     unmeasured: bool = False
 
 
-def remedies(failed: Sequence[Failed]) -> str:
-    """A clause for each thing to do, whatever number of failures it mends."""
-    return "; ".join(dict.fromkeys(clause for one in failed for clause in _remedy(one)))
-
-
-def _remedy(failed: Failed) -> tuple[str, ...]:
+def clauses(failed: Failed) -> tuple[str, ...]:
+    """What mends it, a clause for each thing to do."""
     if failed.end.outcome is Outcome.LAUNCH_FAILED:
         return _not_started(failed)
     if failed.end.outcome is Outcome.HOST_OUT_OF_MEMORY:

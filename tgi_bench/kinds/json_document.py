@@ -43,21 +43,12 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from tgi_bench.analysis.accelerator_of import published_row
 from tgi_bench.analysis.rules import Verdict
 from tgi_bench.analysis.run import DeploymentRecord, Run
 from tgi_bench.analysis.telemetry import DeviceFigures, TelemetrySummary
-from tgi_bench.kinds.batch.columns import trial_json
 from tgi_bench.kinds.batch.estimated_data import estimates_json
-from tgi_bench.kinds.batch.metrics import TrialSummary
-from tgi_bench.kinds.direct.columns import model_json, task_json
-from tgi_bench.kinds.direct.figures import DirectRecord, TaskSummary
-from tgi_bench.kinds.load.columns import floor, load
-from tgi_bench.kinds.load.figures import LoadSummary
-from tgi_bench.kinds.load.goals import missed_goal
-from tgi_bench.kinds.load.missed import goals
-from tgi_bench.load_observation import ClientFloor
-from tgi_bench.observation import PublishedEntry, ShardFacts
+from tgi_bench.kinds.kind import Kinds
+from tgi_bench.observation import ShardFacts
 from tgi_bench.report.json_text import Json, json_text
 from tgi_bench.report.words import known_engine, known_model, known_num_shard, known_version
 
@@ -97,8 +88,9 @@ SCHEMA = "tgi-bench-run"
 SCHEMA_VERSION = 2
 
 
-def as_json(run: Run) -> str:
+def as_json(run: Run, kinds: Kinds) -> str:
     """The run's figures and verdict; the same run gives the same bytes."""
+    of_all = [kind.view() for kind in kinds]
     document: Json = {
         "schema": SCHEMA,
         "schema_version": SCHEMA_VERSION,
@@ -112,53 +104,12 @@ def as_json(run: Run) -> str:
         "environment": dict(run.environment),
         "verdict": _verdict(run.verdict),
         "deployments": [_deployment(d) for d in run.deployments],
-        "missed": [missed_goal(goal) for goal in goals(run.of(LoadSummary)) if goal.met is False],
-        "trials": [
-            trial_json(t, run.verdict.word_of(t.trial_id, t.deployment_id))
-            for t in run.of(TrialSummary)
-        ],
-        "loads": [load(run.verdict, summary) for summary in run.of(LoadSummary)],
-        "floors": [floor(measured) for measured in run.of(ClientFloor)],
-        "entries": [_entry(entry) for entry in run.of(PublishedEntry)],
-        "models": [model_json(record) for record in run.of(DirectRecord)],
-        "tasks": [
-            task_json(summary, run.verdict.word_of(summary.trial.trial_id, None))
-            for summary in run.of(TaskSummary)
-        ],
+        "missed": [data for view in of_all for _, data in view.missed(run)],
+        **{key: value for view in of_all for key, value in view.data(run).items()},
         "telemetry": [telemetry_json(summary) for summary in run.telemetry],
         **estimates_json(run),
     }
     return json_text(document)
-
-
-def _entry(entry: PublishedEntry) -> Json:
-    return {
-        "entry_id": entry.entry_id,
-        "model": entry.model,
-        "accelerator": entry.accelerator,
-        "accelerator_row": published_row(entry.accelerator),
-        "devices": entry.devices,
-        "parallelism": entry.parallelism,
-        "dtype": entry.dtype,
-        "quantize": entry.quantize,
-        "batch_size": entry.batch_size,
-        "prompt_tokens": entry.prompt_tokens,
-        "new_tokens": entry.new_tokens,
-        "runs": entry.runs,
-        "outcome": None if entry.end is None else entry.end.outcome.value,
-        "reason": "" if entry.end is None else entry.end.reason,
-        "doubts": list(entry.doubts),
-        "values": [
-            {
-                "metric": v.metric.value,
-                "kind": v.kind.value,
-                "value": v.value,
-                "printed": v.printed,
-                "reason": v.reason,
-            }
-            for v in entry.values
-        ],
-    }
 
 
 def _verdict(verdict: Verdict) -> Json:

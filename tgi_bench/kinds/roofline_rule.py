@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tgi_bench.analysis.accelerator_of import Environment, NoDevice, device_of
+from tgi_bench.analysis.accelerator_of import NoDevice, device_of
 from tgi_bench.analysis.planned import planned_setup
 from tgi_bench.analysis.rules import Check, Rule, Seen, apply
-from tgi_bench.analysis.run import DeploymentRecord, Origin
+from tgi_bench.analysis.run import DeploymentRecord, Run
 from tgi_bench.analysis.samples import LoadDistribution
 from tgi_bench.errors import InputError
 from tgi_bench.estimate.setup import Setup
@@ -42,18 +42,12 @@ class FigureRow:
     limit: Callable[[Setup], float]
 
 
-def check_roofline(
-    environment: Environment,
-    origin: Origin,
-    deployments: Sequence[DeploymentRecord],
-    trials: Sequence[TrialSummary],
-    loads: Sequence[LoadSummary],
-) -> Check:
+def check_roofline(run: Run) -> Check:
     """Of prefill and decode steps, and of first and further tokens of loads whose prompts are all
     of one length; not checked where nobody named the accelerator."""
-    setups = {d.deployment_id: _setup(environment, origin, d) for d in deployments}
-    rows = [row for trial in trials for row in _of_batch(trial)]
-    rows += [row for load in loads for row in _of_load(load)]
+    setups = {d.deployment_id: _setup(run, d) for d in run.deployments}
+    rows = [row for trial in run.of(TrialSummary) for row in _of_batch(trial)]
+    rows += [row for load in run.of(LoadSummary) for row in _of_load(load)]
 
     def look(row: FigureRow) -> Seen | None:
         setup = setups.get(row.deployment_id, _NO_SERVER)
@@ -102,10 +96,10 @@ def _of_load(load: LoadSummary) -> Iterator[FigureRow]:
                 yield FigureRow(name, trial.trial_id, trial.deployment_id, seconds, limit)
 
 
-def _setup(environment: Environment, origin: Origin, record: DeploymentRecord) -> Setup | str:
+def _setup(run: Run, record: DeploymentRecord) -> Setup | str:
     """What the limit is computed of; why it cannot be, where something is not known."""
     deployment = record.deployment
-    device = device_of(environment, origin, record)
+    device = device_of(run.environment, run.origin, record)
     if isinstance(device, NoDevice):
         return device.why
     if not device.named:

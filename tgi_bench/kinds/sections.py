@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from tgi_bench.analysis.rules import SHOWN, Check
 from tgi_bench.analysis.run import DeploymentRecord, Origin, Run
@@ -11,14 +12,11 @@ from tgi_bench.estimate.calibration import provenance
 from tgi_bench.kinds.batch.compared import SIMULATED_WITH, simulated_with
 from tgi_bench.kinds.batch.excess import CLIENT_SHARE, excess_sentences, ranks_and_cores
 from tgi_bench.kinds.batch.metrics import (
-    CLIENT_TERM,
-    DEFINITIONS,
-    HOST_MEMORY,
     PUBLISHED_DIFFERENCES,
     TrialSummary,
 )
-from tgi_bench.kinds.load.metrics import LOAD_DEFINITIONS
-from tgi_bench.observation import Outcome, ServerFacts
+from tgi_bench.kinds.kind import View
+from tgi_bench.observation import ServerFacts
 from tgi_bench.report.table import Table, markdown
 from tgi_bench.report.words import NOT_KNOWN, UNDEFINED, known_version, said_model
 
@@ -29,45 +27,23 @@ OURSELVES = "tgi-bench"
 OTHERS = "text-generation-benchmark"
 
 
-def definitions(run: Run) -> str:
-    """Every word of the tables with its formula."""
-    if run.origin is not Origin.IMPORTED or _wrote_it(run):
-        return f"# Definitions\n\n{_listed(_terms(run))}"
-    differences = dict(PUBLISHED_DIFFERENCES)
-    theirs = [(term, differences.get(term, text)) for term, text in _of_batches(run)]
-    return "# Definitions\n\nAs text-generation-benchmark computes its figures.\n\n" + _listed(
-        theirs
-    )
-
-
-def _terms(run: Run) -> tuple[tuple[str, str], ...]:
-    """Those of batches, loads and devices; one that several have stands once, last of all "-"."""
-    sampled = any(summary.devices for summary in run.telemetry)
-    host = any(t.end and t.end.outcome is Outcome.HOST_OUT_OF_MEMORY for t in run.of(TrialSummary))
-    if not run.plan.load_trials and not sampled and not host:
-        return _of_batches(run)
-    terms = dict(_of_batches(run)) if run.plan.trials else {}
-    terms |= dict(HOST_MEMORY) if host else {}
-    terms |= dict(LOAD_DEFINITIONS) if run.plan.load_trials else {}
-    terms |= dict(TELEMETRY_DEFINITIONS) if sampled else {}
-    terms.pop(UNDEFINED, None)
-    return (*terms.items(), (UNDEFINED, dict(DEFINITIONS)[UNDEFINED]))
-
-
-def _of_batches(run: Run) -> tuple[tuple[str, str], ...]:
-    """The client's share only where a server sent the duration of its steps."""
-    shared = any(trial.client_share is not None for trial in run.of(TrialSummary))
-    return tuple(row for row in DEFINITIONS if shared or row[0] != CLIENT_TERM)
+def definitions(run: Run, of_run: Sequence[View[Any]]) -> str:
+    """Every word of the tables with its formula; one that several have stands once."""
+    terms = dict(term for view in of_run for term in view.terms(run))
+    terms |= dict(TELEMETRY_DEFINITIONS) if any(s.devices for s in run.telemetry) else {}
+    undefined = terms.pop(UNDEFINED, "undefined, or not given")
+    said, by = terms, ""
+    if run.of(TrialSummary) and run.origin is Origin.IMPORTED and not _wrote_it(run):
+        said = {term: dict(PUBLISHED_DIFFERENCES).get(term, text) for term, text in terms.items()}
+        by = "As text-generation-benchmark computes its figures.\n\n"
+    lines = "".join(f"- **{term}**: {text}.\n" for term, text in said.items())
+    return f"# Definitions\n\n{by}{lines}- **{UNDEFINED}**: {undefined}.\n"
 
 
 def _wrote_it(run: Run) -> bool:
     """Whether an imported report's figures are tgi-bench's own, as simulated ones always are."""
     simulated_ones = (d.deployment.simulated for d in run.deployments)
     return dict(run.environment).get(WRITTEN_BY) == OURSELVES or any(simulated_ones)
-
-
-def _listed(definitions: Sequence[tuple[str, str]]) -> str:
-    return "".join(f"- **{term}**: {text}.\n" for term, text in definitions)
 
 
 def client_unfit(run: Run) -> str:

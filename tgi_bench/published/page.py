@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from tgi_bench.analysis.accelerator_of import published_row
 from tgi_bench.analysis.run import Run, TableLayout, layout_of
 from tgi_bench.errors import RunFileError
+from tgi_bench.inert import all_on_one_line
 from tgi_bench.kinds.batch.estimated import section as estimated
-from tgi_bench.kinds.documents import documents
-from tgi_bench.kinds.index import reproduce
-from tgi_bench.kinds.sections import environment, verdict
+from tgi_bench.kinds.kind import TrialKind, View
 from tgi_bench.observation import PublishedEntry, PublishedMetric, PublishedValue
 from tgi_bench.published import bigcode, h2ogpt, torchcap
-from tgi_bench.report.markdown_page import page
+from tgi_bench.published.verdict import judge_entries
+from tgi_bench.report.json_text import Json
 from tgi_bench.report.table import Table, csv_text, markdown
-from tgi_bench.report.words import UNDEFINED, origin_line
+from tgi_bench.report.words import UNDEFINED
 
 TERMS = {
     PublishedMetric.FORWARD_MS: (
@@ -104,31 +104,12 @@ _TABLES: dict[TableLayout, Callable[[Sequence[PublishedEntry]], str]] = {
 }
 
 
-def imported_documents(run: Run) -> dict[str, str]:
-    """File name -> text, of any imported run. Raises as `table_page`."""
-    return {"report.md": page(table_page(run))} if run.of(PublishedEntry) else documents(run)
-
-
-def table_page(run: Run) -> str:
-    """The page of an imported table. Raises RunFileError where the run names no layout."""
+def _tables(run: Run) -> str:
+    """The tables as they were published. Raises RunFileError where the run names no layout."""
     layout = layout_of(run.environment)
     if layout is None:
         raise RunFileError(f"run {run.run_id}: its environment names no layout of its table")
-    sections = (
-        f"# {run.plan.experiment}: {run.plan.model}\n",
-        f"{origin_line(run)}\n",
-        f"Run {run.run_id}. Verdict: **{run.verdict.word}**.\n",
-        _TABLES[layout](run.of(PublishedEntry)),
-        estimated(run),
-        _workloads(run.of(PublishedEntry)),
-        _corrections(run.of(PublishedEntry)),
-        _doubts(run.of(PublishedEntry)),
-        verdict(run),
-        reproduce(run),
-        environment(run),
-        _definitions(run.of(PublishedEntry)),
-    )
-    return "\n".join(section for section in sections if section)
+    return _TABLES[layout](run.of(PublishedEntry))
 
 
 def entries_csv(run: Run) -> str:
@@ -168,8 +149,9 @@ def _figure(value: PublishedValue) -> tuple[str, ...]:
     )
 
 
-def _workloads(entries: Sequence[PublishedEntry]) -> str:
+def _workloads(run: Run) -> str:
     """What each configuration ran; rows that are equal but for one column are one."""
+    entries = run.of(PublishedEntry)
     rows = [_workload(entry) for entry in entries]
     for place in (_BATCH_SIZE, _ACCELERATOR, _WEIGHTS, _MODEL):
         rows = _joined(rows, place)
@@ -211,8 +193,9 @@ def _joined(rows: Sequence[tuple[str, ...]], place: int) -> list[tuple[str, ...]
     ]
 
 
-def _corrections(entries: Sequence[PublishedEntry]) -> str:
+def _corrections(run: Run) -> str:
     """Each reason once, with the figures that it is of."""
+    entries = run.of(PublishedEntry)
     by_reason: dict[tuple[str, str], list[str]] = {}
     for entry in entries:
         for value in entry.values:
@@ -234,7 +217,8 @@ def _corrections(entries: Sequence[PublishedEntry]) -> str:
     )
 
 
-def _doubts(entries: Sequence[PublishedEntry]) -> str:
+def _doubts(run: Run) -> str:
+    entries = run.of(PublishedEntry)
     by_doubt: dict[str, list[str]] = {}
     for entry in entries:
         for doubt in entry.doubts if entry.values else ():
@@ -245,8 +229,53 @@ def _doubts(entries: Sequence[PublishedEntry]) -> str:
     return f"# Doubts about entries\n\n{''.join(lines)}"
 
 
-def _definitions(entries: Iterable[PublishedEntry]) -> str:
+def _terms(run: Run) -> Iterator[tuple[str, str]]:
     """Of the metrics that the table has."""
-    metrics = dict.fromkeys(value.metric for entry in entries for value in entry.values)
-    lines = (f"- **{TERMS[metric][0]}**: {TERMS[metric][1]}.\n" for metric in metrics)
-    return f"# Definitions\n\n{''.join(lines)}- **-**: undefined, or not given.\n"
+    values = (value for entry in run.of(PublishedEntry) for value in entry.values)
+    yield from (TERMS[metric] for metric in dict.fromkeys(value.metric for value in values))
+
+
+def _entry(entry: PublishedEntry) -> Json:
+    return {
+        "entry_id": entry.entry_id,
+        "model": entry.model,
+        "accelerator": entry.accelerator,
+        "accelerator_row": published_row(entry.accelerator),
+        "devices": entry.devices,
+        "parallelism": entry.parallelism,
+        "dtype": entry.dtype,
+        "quantize": entry.quantize,
+        "batch_size": entry.batch_size,
+        "prompt_tokens": entry.prompt_tokens,
+        "new_tokens": entry.new_tokens,
+        "runs": entry.runs,
+        "outcome": None if entry.end is None else entry.end.outcome.value,
+        "reason": "" if entry.end is None else entry.end.reason,
+        "doubts": list(entry.doubts),
+        "values": [
+            {
+                "metric": v.metric.value,
+                "kind": v.kind.value,
+                "value": v.value,
+                "printed": v.printed,
+                "reason": v.reason,
+            }
+            for v in entry.values
+        ],
+    }
+
+
+VIEW: View[PublishedEntry] = View(
+    summary=PublishedEntry,
+    read=lambda stored: all_on_one_line(stored.store.of_run(PublishedEntry)),
+    checks=lambda run: judge_entries(run.of(PublishedEntry)).checks,
+    has_figures=lambda entry: bool(entry.values),
+    started=lambda entry: bool(entry.values),
+    overview=(_tables, estimated, _workloads, _corrections, _doubts),
+    terms=_terms,
+    data=lambda run: {"entries": [_entry(entry) for entry in run.of(PublishedEntry)]},
+    tables={"entries.csv": entries_csv},
+    screen=lambda run: Table((), ()),
+    keys=1,
+)
+KIND = TrialKind("published", lambda _: (), lambda: VIEW)

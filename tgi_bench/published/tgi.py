@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from tgi_bench.kinds.per_shard import LATENCY_HEADERS, THROUGHPUT_HEADERS
+from tgi_bench.kinds.batch.page import LATENCY_HEADERS, THROUGHPUT_HEADERS
 from tgi_bench.published.reading import PrintedGrid, Sentence, items, refused
 from tgi_bench.report.words import UNDEFINED, outcome_of
 

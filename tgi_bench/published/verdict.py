@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tgi_bench.analysis.rules import Check, Verdict, failed, listed, passed, unmade
-from tgi_bench.kinds.judge import LEAST_RUNS, MOST_SPREAD
+from tgi_bench.kinds.batch.rules import LEAST_RUNS, MOST_SPREAD
 from tgi_bench.observation import Outcome, PublishedEntry, PublishedMetric
 
 Entries = Sequence[PublishedEntry]

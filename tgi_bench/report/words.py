@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from tgi_bench.analysis.run import DeploymentRecord, Origin, Run
 from tgi_bench.engines.engine import Engine, engine_spec
@@ -43,6 +43,11 @@ def outcome_words(end: TrialEnd | None) -> str:
 def outcome_of(word: str) -> Outcome | None:
     """The outcome that a cell's word stands for, as far as the cell says it."""
     return next((outcome for outcome, known in _CELL_WORDS.items() if known == word), None)
+
+
+def each(values: Iterable[object]) -> str:
+    """Those that differ, in their order."""
+    return ", ".join(dict.fromkeys(map(str, values))) or UNDEFINED
 
 
 def short_reason(reason: str) -> str:

@@ -131,7 +131,6 @@ DEFINITIONS: tuple[tuple[str, str], ...] = (
         "OOM",
         "out of memory, at this batch size or at a smaller one of the same shape (then skipped)",
     ),
-    ("-", "undefined, or not given"),
 )
 
 HOST_MEMORY: tuple[tuple[str, str], ...] = (

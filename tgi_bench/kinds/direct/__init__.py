@@ -1,0 +1,21 @@
+"""Direct mode: generate and summarize by a model in a process of tgi-bench's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tgi_bench.kinds.kind import PlannedTrial, TrialKind, View
+from tgi_bench.plan.plan import Plan
+
+
+def _planned(plan: Plan) -> tuple[PlannedTrial, ...]:
+    return tuple(PlannedTrial(t.trial_id) for t in plan.task_trials)
+
+
+def _view() -> View[Any]:
+    from tgi_bench.kinds.direct.page import VIEW
+
+    return VIEW
+
+
+KIND = TrialKind("direct", _planned, _view)

@@ -57,6 +57,16 @@ class TaskSummary:
     figures: tuple[TaskFigures, ...]
     largest: LargestBatch | None
 
+    @property
+    def trial_id(self) -> str:
+        """Of its trial."""
+        return self.trial.trial_id
+
+    @property
+    def deployment_id(self) -> None:
+        """None: there is no server."""
+        return None
+
 
 @dataclass(frozen=True, slots=True)
 class DirectRecord:

@@ -1,28 +1,42 @@
-"""report.md of direct mode: figures of each model, batch size and document."""
+"""The pages' parts about direct mode: figures of each model, batch size and document."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tgi_bench.analysis.run import Run
-from tgi_bench.analysis.telemetry import TELEMETRY_DEFINITIONS
-from tgi_bench.kinds.devices import devices_section
+from tgi_bench.inert import all_on_one_line, on_one_line
 from tgi_bench.kinds.direct import columns as figures
 from tgi_bench.kinds.direct import words as task_words
-from tgi_bench.kinds.direct.columns import RUN, SIZES, SPEED, STEP, DirectRow, task_rows
+from tgi_bench.kinds.direct.columns import (
+    RUN,
+    SIZES,
+    SPEED,
+    STEP,
+    DirectRow,
+    model_json,
+    task_json,
+    task_rows,
+    tasks_csv,
+    tasks_on_screen,
+)
 from tgi_bench.kinds.direct.figures import DirectRecord, TaskSummary
-from tgi_bench.kinds.direct.summary import TASK_DEFINITIONS
-from tgi_bench.kinds.index import reproduce
-from tgi_bench.kinds.sections import environment, verdict
+from tgi_bench.kinds.direct.rules import mends, rows_of, task_checks
+from tgi_bench.kinds.direct.summary import TASK_DEFINITIONS, summarise_task
+from tgi_bench.kinds.kind import NoFigures, Stored, View
+from tgi_bench.kinds.measured_windows import measured_tasks
 from tgi_bench.plan.task_trial import GenerateTask, SummarizeTask
 from tgi_bench.report import units
 from tgi_bench.report.column import VERDICT, Column, Grid, of
-from tgi_bench.report.table import Table, markdown
+from tgi_bench.report.json_text import Json
+from tgi_bench.report.table import markdown
 from tgi_bench.report.words import (
     NOT_FINISHED,
     UNDEFINED,
-    origin_line,
     outcome_words,
     short_reason,
 )
+from tgi_bench.task_observation import DirectFacts, TaskRun
 
 _PROMPT, _NEW, _CALLS = SIZES
 _PER_S, _ = SPEED
@@ -38,27 +52,6 @@ _SUMMARIZE: tuple[Column[DirectRow], ...] = (
     *of(DirectRow.figures, (*RUN, _CALLS, _PROMPT, _NEW, _PER_S, STEP[0], *figures.BESIDE)),
     VERDICT,
 )
-
-
-def task_page(run: Run) -> str:
-    """The page of a run of direct mode."""
-    state = "." if run.finished else "; the sweep is not finished."
-    sections = (
-        f"# {run.plan.experiment}: {run.plan.model}\n",
-        f"{origin_line(run)}\n",
-        f"Run {run.run_id}. Verdict: **{run.verdict.word}**{state}\n",
-        _models(run),
-        _generates(run),
-        _largest(run),
-        _summaries(run),
-        _without_figures(run),
-        devices_section(run, {task.trial.trial_id for task in run.of(TaskSummary)}),
-        verdict(run),
-        reproduce(run),
-        environment(run),
-        _definitions(run),
-    )
-    return "\n".join(section for section in sections if section)
 
 
 def _models(run: Run) -> str:
@@ -137,9 +130,8 @@ def _summaries(run: Run) -> str:
     return text
 
 
-def _without_figures(run: Run) -> str:
+def _unfinished(run: Run) -> Iterator[NoFigures]:
     """Every trial and every batch size that did not end OK, with its reason."""
-    rows = []
     for task in run.of(TaskSummary):
         name = task.trial.trial_id
         size = ", batch size {}" if task.trial.batch_size is None else ""
@@ -150,16 +142,42 @@ def _without_figures(run: Run) -> str:
         ]
         for named, end in ends if task.figures else [(name, task.end)]:
             reason = UNDEFINED if end is None else short_reason(end.reason) or UNDEFINED
-            rows.append((named, outcome_words(end), reason))
-    if not rows:
-        return ""
-    return "# Trials without figures\n\n" + markdown(
-        Table(("Trial", "Outcome", "Reason"), tuple(rows))
-    )
+            yield NoFigures(named, outcome_words(end), reason)
 
 
-def _definitions(run: Run) -> str:
-    used = TELEMETRY_DEFINITIONS if any(seen.devices for seen in run.telemetry) else ()
-    terms = (*TASK_DEFINITIONS[:-1], *used, TASK_DEFINITIONS[-1])
-    lines = "".join(f"- **{term}**: {text}.\n" for term, text in terms)
-    return f"# Definitions\n\n{lines}"
+def _read(stored: Stored) -> Iterator[TaskSummary | DirectRecord]:
+    store = stored.store
+    for trial in stored.plan.task_trials:
+        runs = tuple(store.seen(trial.trial_id, TaskRun))
+        yield summarise_task(trial, runs, stored.ends.get(trial.trial_id))
+    for model in stored.plan.direct_models:
+        facts = all_on_one_line(store.facts(model.model_id, DirectFacts))
+        yield DirectRecord(model, facts, on_one_line(store.failure(model.model_id)))
+
+
+def _data(run: Run) -> dict[str, Json]:
+    word = run.verdict.word_of
+    return {
+        "models": [model_json(record) for record in run.of(DirectRecord)],
+        "tasks": [task_json(task, word(task.trial_id, None)) for task in run.of(TaskSummary)],
+    }
+
+
+VIEW: View[TaskSummary] = View(
+    summary=TaskSummary,
+    read=_read,
+    measured=lambda _store, task, _seen: measured_tasks(task),
+    has_figures=lambda task: bool(rows_of(task)),
+    started=lambda task: bool(task.figures),
+    figureless="choose a smaller batch_size, prompt_tokens or model, or another dtype",
+    mends=mends,
+    checks=task_checks,
+    overview=(_models, _generates, _largest, _summaries),
+    terms=lambda _: TASK_DEFINITIONS,
+    unfinished=_unfinished,
+    data=_data,
+    tables={"tasks.csv": tasks_csv},
+    screen=tasks_on_screen,
+    keys=3,
+    means="tasks",
+)

@@ -10,7 +10,6 @@ from tgi_bench.analysis.rules import (
     Failing,
     Rule,
     Seen,
-    Verdict,
     apply,
     failed,
     limited,
@@ -18,16 +17,11 @@ from tgi_bench.analysis.rules import (
     passed,
     unmade,
 )
-from tgi_bench.analysis.telemetry import TelemetrySummary
-from tgi_bench.kinds.device_rules import telemetry_checks
+from tgi_bench.analysis.run import Run
+from tgi_bench.kinds.batch.rules import LEAST_RUNS, MOST_FIRST_RUN_EXCESS, MOST_SPREAD
 from tgi_bench.kinds.direct.figures import TaskFigures, TaskSummary
-from tgi_bench.kinds.judge import LEAST_RUNS, MOST_FIRST_RUN_EXCESS, MOST_SPREAD
 from tgi_bench.observation import Outcome
 from tgi_bench.plan.task_trial import GenerateTask, SummarizeTask, TaskTrial
-
-Tasks = Sequence[TaskSummary]
-_FINE = (Outcome.OK, Outcome.OUT_OF_MEMORY, Outcome.SKIPPED)
-_RESUME = "go on with `tgi-bench sweep EXPERIMENT --resume`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,75 +49,29 @@ class TaskRow:
         return None
 
 
-def judge_tasks(
-    tasks: Tasks, finished: bool, telemetry: Sequence[TelemetrySummary] = ()
-) -> Verdict:
+def task_checks(run: Run) -> tuple[Check, ...]:
     """Every check of direct mode; one that cannot be made says so and passes."""
-    rows = _with_figures(tasks)
-    return Verdict(
-        (
-            _ended(tasks, finished),
-            _failed(tasks, rows),
-            *(apply(rule, rows) for rule in _OF_FIGURES),
-            _searches(tasks),
-            *telemetry_checks(telemetry),
-        )
-    )
+    tasks = run.of(TaskSummary)
+    rows = [row for task in tasks for row in rows_of(task)]
+    return (*(apply(rule, rows) for rule in RULES), _searches(tasks))
 
 
-def _with_figures(tasks: Tasks) -> tuple[TaskRow, ...]:
+def rows_of(task: TaskSummary) -> tuple[TaskRow, ...]:
+    """One for each batch size and document that has figures."""
     return tuple(
         TaskRow(task, figures)
-        for task in tasks
         for figures in task.figures
         if figures.runs and figures.end is not None and figures.end.outcome is Outcome.OK
     )
 
 
-def _ended(tasks: Tasks, finished: bool) -> Check:
-    name = "every trial ended"
-    missing = tuple(
-        Failing(task.trial.trial_id, task.trial.trial_id, None, "not finished")
-        for task in tasks
-        if task.end is None
+def mends(_run: Run, _task: TaskSummary) -> tuple[str, ...]:
+    """What mends a task that failed."""
+    return (
+        "read the reason and the log in launch/",
+        "a timeout is mended by run_timeout_s or transformers.load_timeout_s, a host whose memory "
+        "ran out by raising the limit of its cgroup or choosing a smaller batch_size",
     )
-    if missing or not finished:
-        what = listed([row.name for row in missing]) if missing else "the sweep itself"
-        done = len(tasks) - len(missing)
-        finding = f"{done} of {len(tasks)} trials ended; not finished: {what}"
-        return failed(name, finding, _RESUME, missing)
-    return passed(name, f"{len(tasks)} of {len(tasks)}")
-
-
-def _failed(tasks: Tasks, rows: Sequence[TaskRow]) -> Check:
-    """Running out of memory is a result."""
-    name = "no trial failed"
-    failing = tuple(
-        Failing(
-            task.trial.trial_id,
-            task.trial.trial_id,
-            None,
-            f"{task.end.outcome.value.replace('_', ' ')}: {task.end.reason}",
-        )
-        for task in tasks
-        if task.end is not None and task.end.outcome not in _FINE
-    )
-    if failing:
-        remedy = (
-            "read the reason and the log in launch/; a timeout is mended by run_timeout_s or "
-            "transformers.load_timeout_s, a host whose memory ran out by raising the limit of its "
-            "cgroup or choosing a smaller batch_size"
-        )
-        return failed(name, listed([f"{f.name} ({f.text})" for f in failing]), remedy, failing)
-    if not rows:
-        remedy = "choose a smaller batch_size, prompt_tokens or model, or another dtype"
-        return failed(name, "no trial has figures", remedy)
-    counts: dict[str, int] = {}
-    for task in tasks:
-        if task.end is not None:
-            word = task.end.outcome.value.replace("_", " ")
-            counts[word] = counts.get(word, 0) + 1
-    return passed(name, ", ".join(f"{count} {word}" for word, count in counts.items()))
 
 
 def _few_runs(row: TaskRow) -> Seen:
@@ -178,7 +126,7 @@ def _relative_spread(row: TaskRow) -> float | None:
     return (run.highest - run.lowest) / run.mean
 
 
-def _searches(tasks: Tasks) -> Check:
+def _searches(tasks: Sequence[TaskSummary]) -> Check:
     name = "searches found where memory ends"
     sought = [task for task in tasks if task.trial.batch_size is None and task.end is not None]
     if not sought:
@@ -195,7 +143,7 @@ def _searches(tasks: Tasks) -> Check:
 
 
 _ROWS = "batch sizes"
-_OF_FIGURES: tuple[Rule[TaskRow], ...] = (
+RULES: tuple[Rule[TaskRow], ...] = (
     Rule(
         f"at least {LEAST_RUNS} runs",
         _few_runs,

@@ -194,7 +194,7 @@ def met_word(met: bool | None) -> str:
     return {True: "met", False: "missed", None: "not known"}[met]
 
 
-def load(verdict: Verdict, summary: LoadSummary) -> Json:
+def load_json(verdict: Verdict, summary: LoadSummary) -> Json:
     """One load trial: what was asked, every stage, what its search found, its own verdict."""
     trial = summary.trial
     return {

@@ -261,6 +261,16 @@ class LoadSummary:
     stages: tuple[StageSummary, ...]
     found: SearchAnswer | None
 
+    @property
+    def trial_id(self) -> str:
+        """Of its trial."""
+        return self.trial.trial_id
+
+    @property
+    def deployment_id(self) -> str:
+        """Of its server."""
+        return self.trial.deployment_id
+
     def cut_off(self, stage: StageSummary) -> str:
         """Why the stage's figures are of a part of what was asked; "" where they are of all."""
         if stage.stage.cut_off or stage is not self.stages[-1]:

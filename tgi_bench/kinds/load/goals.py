@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tgi_bench.analysis.run import Run
@@ -41,13 +42,13 @@ def goals_line(run: Run) -> str:
     return text + (f", {unknown} not known" if unknown else "")
 
 
-def missed_lines(run: Run) -> tuple[str, ...]:
-    """A line for each that was missed: whose it is, what was found and what was asked."""
-    return tuple(
-        f"{goal.load.trial.trial_id}: {_asked(goal)}; found: {_found(goal)}"
-        for goal in goals(run.of(LoadSummary))
-        if goal.met is False
-    )
+def missed(run: Run) -> Iterator[tuple[str, Json]]:
+    """Each that was missed: whose it is, what was found and what was asked; and for JSON."""
+    for goal in goals(run.of(LoadSummary)):
+        if goal.met is False:
+            line = f"{goal.load.trial.trial_id}: {_asked(goal)}; found: {_found(goal)}"
+            data = {"trial_id": goal.load.trial.trial_id}
+            yield line, {**data, **fields((_STAGE[0], *_FOUND), goal)}
 
 
 def _load(goal: Goal) -> str:
@@ -105,8 +106,3 @@ def slos_csv(run: Run) -> str:
 def _rows(run: Run) -> list[_GoalRow]:
     asked = ((goal.load.trial, goal.load.end, goal) for goal in goals(run.of(LoadSummary)))
     return [_GoalRow(run, t.trial_id, t.deployment_id, end, goal) for t, end, goal in asked]
-
-
-def missed_goal(goal: Goal) -> Json:
-    """One that was missed, for the JSON document."""
-    return {"trial_id": goal.load.trial.trial_id, **fields((_STAGE[0], *_FOUND), goal)}

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from tgi_bench.analysis.rules import Verdict
 from tgi_bench.analysis.run import Run
+from tgi_bench.inert import all_on_one_line, on_one_line
+from tgi_bench.kinds.failure_remedies import Failed, attached, clauses
+from tgi_bench.kinds.kind import NoFigures, Stored, View
 from tgi_bench.kinds.load import prompt_words, tables, words
 from tgi_bench.kinds.load.cache_rules import cached_texts, texts_text
+from tgi_bench.kinds.load.columns import floor, load_json, loads_csv, loads_on_screen
 from tgi_bench.kinds.load.figures import LoadSummary, StageSummary
+from tgi_bench.kinds.load.goals import goals_line, goals_section, missed, slos_csv
 from tgi_bench.kinds.load.group import (
     Group,
     GroupRow,
@@ -19,13 +25,18 @@ from tgi_bench.kinds.load.group import (
     without_figures,
 )
 from tgi_bench.kinds.load.held_back import held_text
+from tgi_bench.kinds.load.metrics import LOAD_DEFINITIONS
+from tgi_bench.kinds.load.overview import against_throughput, client_error
 from tgi_bench.kinds.load.rows import waits_text
-from tgi_bench.kinds.load.search_page import search
-from tgi_bench.load_observation import RequestOutcome
+from tgi_bench.kinds.load.rules import load_checks
+from tgi_bench.kinds.load.search_page import answer, search
+from tgi_bench.kinds.measured_windows import measured_stages
+from tgi_bench.load_observation import ClientFloor, LoadStage, RequestObservation, RequestOutcome
 from tgi_bench.plan.load_trial import LEAST_SEARCH_REQUESTS, LoadTrial, Sought
 from tgi_bench.report import units
+from tgi_bench.report.json_text import Json
 from tgi_bench.report.table import Table, markdown
-from tgi_bench.report.words import deployment_heading, short_reason
+from tgi_bench.report.words import deployment_heading, outcome_words, short_reason
 
 _INTERVALS = "In brackets: 95% bootstrap confidence intervals.\n"
 _MOST_REASONS = 3
@@ -223,3 +234,87 @@ def _user_space(rows: Sequence[GroupRow]) -> str:
     return "".join(
         f"- stamped in user space: {reason or 'no reason given'}\n" for reason in reasons
     )
+
+
+def _read(stored: Stored) -> Iterator[LoadSummary | ClientFloor]:
+    if not stored.plan.load_trials:
+        return
+    # Only here: it imports numpy, which a run of batches alone does not wait for.
+    from tgi_bench.kinds.load.summary import summarise_load
+
+    for trial in stored.plan.load_trials:
+        yield summarise_load(
+            trial,
+            all_on_one_line(tuple(stored.store.seen(trial.trial_id, LoadStage))),
+            map(_of_printable_words, stored.store.seen(trial.trial_id, RequestObservation)),
+            stored.ends.get(trial.trial_id),
+        )
+    yield from stored.store.of_run(ClientFloor)
+
+
+def _of_printable_words(request: RequestObservation) -> RequestObservation:
+    """Of many, most of which need no other words."""
+    reason, finish = request.reason, request.finish_reason
+    if reason.isprintable() and (finish is None or finish.isprintable()):
+        return request
+    finish = None if finish is None else on_one_line(finish)
+    return replace(request, reason=on_one_line(reason), finish_reason=finish)
+
+
+def _mends(run: Run, load: LoadSummary) -> tuple[str, ...]:
+    if load.end is None:
+        return ()
+    some = any(count for stage in load.stages for _, count in stage.by_part)
+    unmeasured = some and not any(stage.outcomes for stage in load.stages)
+    return clauses(Failed(load.end, True, attached(run), unmeasured))
+
+
+def _unfinished(run: Run) -> Iterator[NoFigures]:
+    for load in without_figures(run.of(LoadSummary)):
+        word, reason = missing(load)
+        word = word if load.end is None else outcome_words(load.end)
+        yield NoFigures(load.trial_id, word, reason)
+
+
+def _partial(run: Run) -> Iterator[NoFigures]:
+    for load in run.of(LoadSummary):
+        if load.partial and has_figures(load):
+            yield NoFigures(load.trial_id, *partly(load))
+
+
+def _data(run: Run) -> dict[str, Json]:
+    return {
+        "loads": [load_json(run.verdict, summary) for summary in run.of(LoadSummary)],
+        "floors": [floor(measured) for measured in run.of(ClientFloor)],
+    }
+
+
+def _answers(run: Run) -> Iterator[str]:
+    for load in run.of(LoadSummary):
+        if load.trial.find is not None:
+            yield f"{load.trial_id}: {answer(load, load.trial.find).replace('**', '')}"
+
+
+VIEW: View[LoadSummary] = View(
+    summary=LoadSummary,
+    read=_read,
+    measured=lambda _store, load, _seen: measured_stages(load),
+    has_figures=lambda load: load.end is not None and any(s.e2e is not None for s in load.stages),
+    started=lambda load: bool(load.stages),
+    figureless="see why requests failed, then raise load.duration",
+    mends=_mends,
+    checks=lambda run: load_checks(run.of(LoadSummary), run.of(ClientFloor)),
+    overview=(against_throughput, goals_section),
+    closing=(client_error,),
+    terms=lambda _: LOAD_DEFINITIONS,
+    on_server=lambda run, _, loads: (load_section(run, loads),),
+    unfinished=_unfinished,
+    partial=_partial,
+    data=_data,
+    missed=missed,
+    goals=goals_line,
+    tables={"loads.csv": loads_csv, "slos.csv": slos_csv},
+    screen=loads_on_screen,
+    keys=2,
+    answers=_answers,
+)

@@ -10,6 +10,7 @@ import io
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -268,24 +269,26 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
+def ran(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """What the package there answers to a command."""
+    return subprocess.run(
+        [sys.executable, "-m", "tgi_bench.cli.main", *words],
+        env={**os.environ, "PYTHONPATH": str(home)},
+        cwd=home,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
 class TestADialect:
     """One file and its name in the tuple: it is a key's value, asked for, loaded and reported."""
 
-    def ran(self, home: Path, *words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "tgi_bench.cli.main", *words],
-            env={**os.environ, "PYTHONPATH": str(home)},
-            cwd=home,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-
     def test_it_is_a_value_of_the_key(self, home: Path) -> None:
-        made = self.ran(home, "schema")
+        made = ran(home, "schema")
         assert made.returncode == 0, made.stderr
         assert ["auto", "tgi", "completions", "chat", "words"] in _enums(json.loads(made.stdout))
-        assert "completions, chat or words" in self.ran(home, "load", "--help").stdout
+        assert "completions, chat or words" in ran(home, "load", "--help").stdout
 
     @pytest.mark.parametrize("beside", [("--api", "words"), (), ("--no-stream",)], ids=str)
     def test_a_load_goes_by_it(self, home: Path, beside: tuple[str, ...]) -> None:
@@ -295,16 +298,169 @@ class TestADialect:
             thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
             thread.start()
             url = f"http://127.0.0.1:{server.server_port}"
-            made = self.ran(home, "load", url, *asked, *beside, "--results", str(results))
+            made = ran(home, "load", url, *asked, *beside, "--results", str(results))
             server.shutdown()
             thread.join()
         assert made.returncode in (0, 3), made.stdout + made.stderr
         (run,) = (results / "load").iterdir()
-        told = self.ran(home, "report", str(run), "--format", "json")
+        told = ran(home, "report", str(run), "--format", "json")
         pairs = _pairs(json.loads(told.stdout))
         assert ("dialect", "words") in pairs
         assert ("output_tokens", 24) in pairs
         assert any("/say, " in page.read_text(encoding="utf-8") for page in run.glob("*.md"))
+
+
+_LAUNCHER = '''"""The launcher `niced`: the embedded server, at a lower priority."""
+
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from tgi_bench.errors import Problem
+from tgi_bench.launch.launcher import Launcher
+from tgi_bench.launch.process import LOCALHOST, free_ports
+from tgi_bench.sections.section import Section
+
+
+class NicedKeys(Section):
+    """How nice it is."""
+
+    niceness: Annotated[int, Field(ge=0, le=19)] = 10
+    """Read by the launcher `niced`: by how much its priority is lower."""
+
+
+@dataclass(frozen=True)
+class NicedLauncher(Launcher):
+    """A process of this machine."""
+
+    name = "niced"
+    Keys = NicedKeys
+    leaves = "notes"
+
+    keys: NicedKeys
+
+    def problems(self, asked):
+        if asked.loads:
+            yield Problem("server.niceness", "is too nice for a load")
+
+    def words(self, deployment):
+        return f"by {self.keys.niceness}"
+
+    def devices(self, deployment, environ):
+        Path("devices-asked").touch()  # of a server that simulates no more is said
+        return "nice processes are not measured"
+
+    @classmethod
+    def end_left(cls):
+        return ["removed a note"]
+
+    @contextmanager
+    def launch(self, deployment, options):
+        from tgi_bench.launch.child import Program, running
+        from tgi_bench.launch.deployment import Reach, server_arguments
+        from tgi_bench.launch.left_behind import socket_folder
+
+        with socket_folder() as stem:
+            (port,) = free_ports(1)
+            words = ("nice", "-n", str(self.keys.niceness), sys.executable, "-m")
+            words += ("tgi_bench.cli.main", "serve", "--tgi-version", deployment.tgi_version)
+            words += server_arguments(deployment, Reach(LOCALHOST, port, str(stem)), in_image=False)
+            url = f"http://{LOCALHOST}:{port}"
+            program = Program(words, lambda lines: url, stem.with_name(f"{stem.name}-0"))
+            with running(deployment, options, program) as server:
+                yield server
+'''
+_NICE = """
+experiment: nice
+model: bigscience/bloomz-1b1
+server: {launcher: niced, version: 3.3.7, niceness: 3}
+batches: {sequence_length: 8, decode_length: 2, batch_size: [1, 2], runs: 1, prompt_seed: 0}
+"""
+
+
+@pytest.fixture(scope="module")
+def nice(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A package that has a launcher more, and an experiment with it that was swept."""
+    home = tmp_path_factory.mktemp("launcher")
+    ignore = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "tgi_bench", home / "tgi_bench", ignore=ignore)
+    room = home / "tgi_bench" / "launch"
+    (room / "niced.py").write_text(_LAUNCHER, encoding="utf-8")
+    face = (room / "__init__.py").read_text(encoding="utf-8")
+    imported = "from tgi_bench.launch.process import ProcessLauncher\n"
+    assert imported in face
+    face = face.replace(imported, "from tgi_bench.launch.niced import NicedLauncher\n" + imported)
+    named = "    AttachLauncher,\n)"
+    assert named in face
+    face = face.replace(named, "    AttachLauncher,\n    NicedLauncher,\n)")
+    (room / "__init__.py").write_text(face, encoding="utf-8")
+    (home / "nice.yaml").write_text(_NICE, encoding="utf-8")
+    made = ran(home, "sweep", "nice.yaml", "--results", "results")
+    assert made.returncode in (0, 3), made.stdout + made.stderr
+    assert "starting default (niced)" in made.stdout
+    assert "removed a note" in made.stdout
+    return home
+
+
+class TestALauncher:
+    """One file and its name in the tuple: its keys, checks, words, devices and leftovers count."""
+
+    def run_dir(self, nice: Path) -> Path:
+        (run,) = (nice / "results" / "nice").iterdir()
+        return run
+
+    def test_its_keys_are_read_and_refused(self, nice: Path) -> None:
+        schema = json.loads(ran(nice, "schema").stdout)
+        server = schema["$defs"]["ServerKeys"]["properties"]
+        assert server["launcher"]["enum"] == ["docker", "process", "embedded", "attach", "niced"]
+        assert server["niceness"]["description"].startswith("Read by the launcher `niced`: by how")
+        for said, sentence in (
+            ("niceness=77", "server.niceness=77: must be at most 19, not 77"),
+            ("nicenes=3", "allowed: launcher, engine, image, command, url, sockets, verify_tls, "),
+            ("launcher=nicd", "must be one of docker, process, embedded, attach, niced, not"),
+        ):
+            refused = ran(nice, "plan", "nice.yaml", "--set", f"server.{said}")
+            assert refused.returncode == 2
+            assert sentence in refused.stderr
+        load = ran(nice, "plan", "nice.yaml", "--set", "load={concurrency: 1, requests: 4}")
+        assert "server.niceness: is too nice for a load" in load.stderr
+
+    def test_its_words_are_those_of_the_plan(self, nice: Path) -> None:
+        assert (
+            "  niced by 3, text-generation-inference 3.3.7" in ran(nice, "plan", "nice.yaml").stdout
+        )
+
+    def test_a_run_has_its_keys_and_devices(self, nice: Path) -> None:
+        run = self.run_dir(nice)
+        connection = sqlite3.connect(run / "run.db")
+        rows = connection.execute("SELECT launcher, launcher_keys FROM deployments").fetchall()
+        connection.close()
+        assert rows == [("niced", '{"niceness":3}')]
+        pairs = _pairs(json.loads(ran(nice, "report", str(run), "--format", "json").stdout))
+        assert ("launcher", "niced") in pairs
+        assert (nice / "devices-asked").exists()
+        page = (run / "num_shard-1.md").read_text(encoding="utf-8")
+        assert "nice -n 3" in page
+
+    def test_it_is_gone_on_with(self, nice: Path) -> None:
+        run = self.run_dir(nice)
+        connection = sqlite3.connect(run / "run.db")
+        cut = connection.execute("UPDATE attempts SET outcome = NULL WHERE attempt_id = 2")
+        assert cut.rowcount == 1
+        connection.execute("UPDATE run SET finished = 0")
+        connection.commit()
+        connection.close()
+        made = ran(nice, "sweep", "nice.yaml", "--results", "results", "--resume")
+        assert made.returncode in (0, 3), made.stdout + made.stderr
+        assert "1 of 2 trials ended before" in made.stdout
+        assert self.run_dir(nice) == run
+
+    def test_what_it_left_is_ended(self, nice: Path) -> None:
+        assert "removed a note\n" in ran(nice, "clean").stdout
 
 
 _RECORD = """

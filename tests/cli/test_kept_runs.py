@@ -12,6 +12,7 @@ import pytest
 
 from tests.cli.command_line import CommandLine
 from tests.conftest import GOLDEN
+from tgi_bench.errors import ResultsError
 from tgi_bench.load_observation import RequestOutcome
 from tgi_bench.observation import TABLES, FigureKind, Outcome, ServerFacts
 from tgi_bench.record.formats import FORMAT_VERSION
@@ -136,6 +137,11 @@ def test_no_file_lies_beside_it_that_is_not_compared(
 def test_an_upgraded_copy_gives_the_same(tgi_bench: CommandLine, tmp_path: Path, name: str) -> None:
     run_dir = copy_of(name, tmp_path)
     assert format_of(run_dir) == int(name[0])
+    with (
+        RunStore.open(run_dir, writable=False) as store,
+        pytest.raises(ResultsError, match="readonly"),
+    ):
+        store.finish()
     with RunStore.open(run_dir, writable=True) as store:
         header = store.header()
     assert format_of(run_dir) == FORMAT_VERSION

@@ -68,8 +68,8 @@ def open_database(path: Path, writable: bool, fresh: bool = False) -> sqlite3.Co
 
     path: the run's folder or its run.db. fresh: it was made here just now, and is not checked. A
     reader may open a run that is being written; it leaves
-    an older file as it is and reads an upgraded copy in memory. What a killed sweep left half
-    written is recovered. Raises RunFileError.
+    an older file as it is and reads an upgraded copy. What a killed sweep left half written is
+    recovered. Raises RunFileError.
     """
     file = locate(path)
     with _refusing(file):
@@ -118,9 +118,13 @@ def _upgrade(file: Path, version: int) -> None:
 
 
 def _upgraded_copy(connection: sqlite3.Connection, file: Path, version: int) -> sqlite3.Connection:
-    """The older file in memory, in this format and read-only; closes the connection to the file."""
-    copy = sqlite3.connect(":memory:", isolation_level=None)
+    """The older file in this format and read-only; closes the connection to the file.
+
+    A copy that is small lies in memory, another in a file that is gone with the connection.
+    """
+    copy = sqlite3.connect("", isolation_level=None)
     try:
+        copy.execute("PRAGMA journal_mode = OFF")  # one that fails is thrown away
         with _refusing(file):
             connection.backup(copy)
             _bring_here(copy, file, version)

@@ -20,15 +20,15 @@ from typing import Protocol
 from tgi_bench.devices.observation import Device, DeviceSample
 from tgi_bench.devices.sources import Nvml, NvmlDevice, Processes, nvml_module, rapl_devices
 from tgi_bench.devices.take import (
-    BEGIN,
     POWERCAP,
     Ended,
     Take,
     Taken,
     Tick,
     Whose,
+    Word,
+    line_of,
     read_command,
-    said_line,
 )
 
 SHORTEST_PERIOD_S = 0.1
@@ -165,9 +165,9 @@ class Sampler:
                     told = tuple(s.describe(i) for i, s in enumerate(self._sources))
                     self._say(Taken(told, absent))
                     self._cpu_s = time.process_time()
-                case word if word == BEGIN:
+                case Word.BEGIN:
                     self._tick()
-                case _:
+                case Word.END:
                     self._tick()
                     self._due_s = None
                     self._say(Ended())
@@ -186,7 +186,7 @@ class Sampler:
         self._due_s = began_s + self.pace.period_s
 
     def _say(self, said: Taken | Tick | Ended) -> None:
-        os.write(self.outlet, said_line(said))
+        os.write(self.outlet, line_of(said))
 
 
 def main() -> None:

@@ -1,21 +1,21 @@
 """Which devices are to be sampled, and what the sweep and its sampler say to each other.
 
-Light: a load waits for its import. The two say a line of JSON each, as typed values. To the
-sampler: take, begin, end. From it: taken once after take, a tick for each time that it sampled,
-ended after the tick that end asks for.
+Light: a load waits for its import. The two say a line each. To the sampler: a Take, then BEGIN and
+END for each trial. From it: Taken once after the Take, a Tick for each time that it sampled, Ended
+after the Tick that END asks for.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import sys
+from base64 import b64decode, b64encode
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass
-from enum import StrEnum
+from dataclasses import dataclass
+from enum import Enum, StrEnum
 from pathlib import Path
 
-from tgi_bench.devices.observation import Device, DeviceKind, DeviceSample
+from tgi_bench.devices.observation import Device, DeviceSample
 
 POWERCAP = Path("/sys/class/powercap")
 PROGRAM = (sys.executable, "-m", "tgi_bench.devices.sampler")
@@ -89,8 +89,11 @@ def listed_gpus(text: str | None) -> tuple[str, ...] | None:
     return tuple(names)
 
 
-BEGIN, END = "begin", "end"
-_TAKE, _TAKEN, _TICK, _ENDED = "take", "taken", "tick", "ended"
+class Word(Enum):
+    """What a sampler that has its devices is told."""
+
+    BEGIN = "begin"
+    END = "end"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,51 +118,35 @@ class Ended:
     """Everything up to `end` has been written."""
 
 
-def command(word: str) -> bytes:
-    """BEGIN or END as a line."""
-    return _line([word])
+Command = Take | Word
+Said = Taken | Tick | Ended
 
 
-def take_line(take: Take) -> bytes:
-    """For the sampler."""
-    return _line([_TAKE, take.gpus, take.count, take.cpu, take.whose.value, take.roots])
+def line_of(told: Command | Said) -> bytes:
+    """A value as a line for the other one, which is a process of this program too."""
+    import pickle  # only here: a load on a machine without devices does not wait for it
+
+    return b64encode(pickle.dumps(told)) + b"\n"
 
 
-def read_command(line: bytes) -> Take | str:
-    """BEGIN, END or a Take. Raises ValueError for anything else."""
-    match json.loads(line):
-        case [str(word)] if word in (BEGIN, END):
-            return word
-        case ["take", gpus, int(count), bool(cpu), str(whose), list(roots)]:
-            names = None if gpus is None else tuple(map(str, gpus))
-            return Take(names, count, cpu, Whose(whose), tuple(map(int, roots)))
-        case other:
-            raise ValueError(f"no command: {other}")
+def read_command(line: bytes) -> Command:
+    """What the sweep says. Raises ValueError for anything else."""
+    value = _read(line)
+    if isinstance(value, Take | Word):
+        return value
+    raise ValueError(f"no command: {value}")
 
 
-def said_line(said: Taken | Tick | Ended) -> bytes:
-    """For the sweep."""
-    match said:
-        case Taken(devices, absent):
-            return _line([_TAKEN, [astuple(device) for device in devices], absent])
-        case Tick(cpu_ns, period_ns, samples):
-            return _line([_TICK, cpu_ns, period_ns, [astuple(sample) for sample in samples]])
-        case Ended():
-            return _line([_ENDED])
+def read_said(line: bytes) -> Said:
+    """What a sampler says. Raises ValueError for anything else."""
+    value = _read(line)
+    if isinstance(value, Taken | Tick | Ended):
+        return value
+    raise ValueError(f"nothing that a sampler says: {value}")
 
 
-def read_said(line: bytes) -> Taken | Tick | Ended:
-    """Raises ValueError for anything else."""
-    match json.loads(line):
-        case ["taken", list(devices), str(absent)]:
-            return Taken(tuple(Device(i, DeviceKind(kind), *r) for i, kind, *r in devices), absent)
-        case ["tick", int(cpu_ns), int(period_ns), list(samples)]:
-            return Tick(cpu_ns, period_ns, tuple(DeviceSample(*cells) for cells in samples))
-        case ["ended"]:
-            return Ended()
-        case other:
-            raise ValueError(f"nothing that a sampler says: {other}")
+def _read(line: bytes) -> object:
+    import pickle
 
-
-def _line(value: object) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode() + b"\n"
+    value: object = pickle.loads(b64decode(line))
+    return value

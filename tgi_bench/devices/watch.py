@@ -17,19 +17,19 @@ from typing import Protocol, Self
 
 from tgi_bench.devices.observation import Gauges, Telemetry, without_devices
 from tgi_bench.devices.take import (
-    BEGIN,
-    END,
     POWERCAP,
     PROGRAM,
     SIMULATED,
+    Command,
     Ended,
+    Said,
     Take,
     Taken,
     Tick,
     Whose,
-    command,
+    Word,
+    line_of,
     read_said,
-    take_line,
     why_nothing_to_sample,
 )
 
@@ -48,7 +48,7 @@ class DeviceSampling:
     _process: subprocess.Popen[bytes]
     _lines: int
     _taken: Taken | None = field(default_factory=lambda: Taken((), "no device was chosen"))
-    _said: list[Taken | Tick | Ended] = field(default_factory=list)
+    _said: list[Said] = field(default_factory=list)
     _at: int = 0
 
     @classmethod
@@ -75,7 +75,7 @@ class DeviceSampling:
 
     def take(self, take: Take) -> None:
         """Choose the devices; `begin` waits for the answer, which is in every Telemetry."""
-        self._tell(take_line(take))
+        self._tell(take)
         self._taken = None
 
     def _devices(self) -> Taken:
@@ -88,7 +88,7 @@ class DeviceSampling:
     def begin(self) -> None:
         """Sample now and then periodically; returns when the first sample is there."""
         if self._devices().devices:
-            self._tell(command(BEGIN))
+            self._tell(Word.BEGIN)
             if not self._until(Tick, _TICK_S):
                 self._taken = Taken((), _SILENT)
 
@@ -97,7 +97,7 @@ class DeviceSampling:
         taken = self._devices()
         if not taken.devices:
             return without_devices(taken.absent, began)
-        self._tell(command(END))
+        self._tell(Word.END)
         said = self._until(Ended, _TICK_S)
         ticks = tuple(s for s in said if isinstance(s, Tick))
         self._said.clear()
@@ -128,17 +128,15 @@ class DeviceSampling:
             self._process.wait()
         os.close(self._lines)
 
-    def _tell(self, line: bytes) -> None:
+    def _tell(self, told: Command) -> None:
         if self._process.stdin is None:
             return
         try:
-            os.write(self._process.stdin.fileno(), line)
+            os.write(self._process.stdin.fileno(), line_of(told))
         except BrokenPipeError:
             return  # it has ended: then it does not answer either, which is what is recorded
 
-    def _until(
-        self, kind: type[Taken | Tick | Ended], timeout_s: float
-    ) -> Sequence[Taken | Tick | Ended]:
+    def _until(self, kind: type[Taken | Tick | Ended], timeout_s: float) -> Sequence[Said]:
         """Everything that it said since the last trial, once something of that kind is there.
 
         () where that does not come in time.

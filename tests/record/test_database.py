@@ -346,6 +346,27 @@ def test_launchers_of_format_5_have_the_keys_of_their_experiment(
         assert found
 
 
+def test_every_digit_of_an_older_format_is_kept(tmp_path: Path) -> None:
+    """Where numbers of columns have become those of a JSON text."""
+    file = tmp_path / "run.db"
+    file.write_bytes(gzip.decompress((GOLDEN / "formats" / "5" / "run.db.gz").read_bytes()))
+    connection = sqlite3.connect(file)
+    connection.execute("UPDATE client_floors SET ttft_error_p50_ns = ?", (0.1 + 0.2,))
+    trial = "UPDATE trials SET step_timeout_s = ?, temperature = ?, prompt_seed = ?"
+    connection.execute(trial, (1 / 3, 5e-324, str(2**70 + 1)))
+    connection.execute("UPDATE server_gauges SET value = ?", (2 / 3,))
+    connection.commit()
+    connection.close()
+    with RunStore.open(tmp_path, writable=False) as store:
+        plan = store.header().plan
+        seen = [store.telemetry(trial.trial_id) for trial in plan.trials]
+        assert {floor.ttft_error_ns[0] for floor in store.of_run(ClientFloor)} == {0.1 + 0.2}
+    for asked in plan.trials:
+        assert (asked.step_timeout_s, asked.sampling.temperature) == (1 / 3, 5e-324)
+        assert asked.prompt_seed == 2**70 + 1
+    assert {value for one in seen if one is not None for _, value in one.began} == {2 / 3}
+
+
 def test_the_history_of_the_format_names_every_version() -> None:
     assert formats.__doc__ is not None
     for version in range(1, formats.FORMAT_VERSION + 1):

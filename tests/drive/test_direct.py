@@ -16,7 +16,7 @@ import pytest
 
 from tests.torch_engine.needs_torch import needs_torch
 from tests.torch_engine.tiny import write_config
-from tgi_bench.drive import messages as d
+from tgi_bench.drive import channel as d
 from tgi_bench.drive.direct import DirectHost
 from tgi_bench.errors import StepError
 from tgi_bench.observation import Outcome

@@ -14,6 +14,7 @@ from tests.drive.loads import MS, counted, outcomes, prepared, send_prepared, ti
 from tgi_bench.dialects import speaking
 from tgi_bench.dialects.answer import Answer, Reading
 from tgi_bench.dialects.dialect import Ask
+from tgi_bench.drive.channel import Returned
 from tgi_bench.drive.feeding import (
     ClosedFeeder,
     ConversationFeeder,
@@ -21,7 +22,6 @@ from tgi_bench.drive.feeding import (
     RequestMaker,
     TimedFeeder,
 )
-from tgi_bench.drive.messages import Returned
 from tgi_bench.load_observation import LoadStage, RequestObservation, RequestOutcome, TokenSource
 from tgi_bench.plan.load_trial import ClosedLoop, Fixed, Turns, Workload
 from tgi_bench.plan.request_spec import RequestSpec

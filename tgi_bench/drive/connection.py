@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
+from tgi_bench.drive.channel import Answered, joined
 from tgi_bench.drive.http_framing import ResponseFraming
-from tgi_bench.drive.messages import Answered, joined
 from tgi_bench.errors import InputError
 from tgi_bench.kernel_stamps import ask_for_stamps
 from tgi_bench.load_observation import RequestOutcome

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import BinaryIO, Self
 
-from tgi_bench.drive import messages as d
+from tgi_bench.drive import channel as d
 from tgi_bench.drive.channel import Channel, Message
 from tgi_bench.errors import StepError
 from tgi_bench.memory_evidence import KillCounter, out_of_memory

@@ -20,9 +20,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tgi_bench.drive import messages as d
-from tgi_bench.drive.channel import Channel, Message
-from tgi_bench.drive.messages import RunAsk
+from tgi_bench.drive import channel as d
+from tgi_bench.drive.channel import Channel, Message, RunAsk
 from tgi_bench.errors import InputError
 from tgi_bench.inert import one_line
 from tgi_bench.observation import Outcome

@@ -12,7 +12,7 @@ from typing import Protocol
 from tgi_bench.dialects.answer import Reading
 from tgi_bench.dialects.dialect import Ask, AskOptions, request_bytes
 from tgi_bench.drive import refusal
-from tgi_bench.drive.messages import JobFields, Returned
+from tgi_bench.drive.channel import JobFields, Returned
 from tgi_bench.drive.preparation import Prepared
 from tgi_bench.load_observation import RequestOutcome, Waits
 from tgi_bench.plan.request_spec import RequestSpec

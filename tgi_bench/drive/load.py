@@ -11,7 +11,7 @@ from dataclasses import replace
 from urllib.parse import urlsplit
 
 from tgi_bench.dialects.answer import OVERLOAD
-from tgi_bench.drive import messages as w
+from tgi_bench.drive import channel as w
 from tgi_bench.drive.load_stage import Stage, shares
 from tgi_bench.drive.preparation import LoadTarget, Prepared, prepare
 from tgi_bench.drive.server_host import HostWatch

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from tgi_bench.dialects.answer import Reading
 from tgi_bench.dialects.reading import read_answer
-from tgi_bench.drive import messages as w
+from tgi_bench.drive import channel as w
 from tgi_bench.drive.feeding import (
     ClosedFeeder,
     ConversationFeeder,

@@ -7,8 +7,8 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from tgi_bench.drive.channel import WorkerSetup
 from tgi_bench.drive.connection import Address, Connection, FailedRequestError, Job, Poller, State
-from tgi_bench.drive.messages import WorkerSetup
 from tgi_bench.kernel_stamps import ask_for_stamps
 from tgi_bench.load_observation import RequestOutcome
 

@@ -17,7 +17,7 @@ from collections import deque
 from dataclasses import astuple
 from typing import cast
 
-from tgi_bench.drive import messages as w
+from tgi_bench.drive import channel as w
 from tgi_bench.drive.channel import Channel, Message
 from tgi_bench.drive.connection import Connection, FailedRequestError, Job, Poller, State
 from tgi_bench.drive.pool import Pool

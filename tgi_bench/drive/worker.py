@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 
-from tgi_bench.drive import messages as w
+from tgi_bench.drive import channel as w
 from tgi_bench.drive.channel import Channel, Message
 from tgi_bench.drive.connection import IN, Poller
 from tgi_bench.drive.stream import Worker

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import cast
 
-from tgi_bench.drive import messages as w
+from tgi_bench.drive import channel as w
 from tgi_bench.drive.channel import Channel, Message
 from tgi_bench.errors import StepError
 from tgi_bench.observation import Outcome

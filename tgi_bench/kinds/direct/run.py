@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from tgi_bench.drive.channel import RunAsk
 from tgi_bench.drive.direct import DirectHost
-from tgi_bench.drive.messages import RunAsk
 from tgi_bench.errors import LaunchError, StepError
 from tgi_bench.kinds.direct.search import BatchProbe, LargestBatch, bracket, next_batch
 from tgi_bench.kinds.running import Running, Watcher, next_run

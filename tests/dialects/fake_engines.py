@@ -3,13 +3,14 @@ go. Its tokenizer: a token a word, but words of eight letters or more are two, a
 
 from __future__ import annotations
 
-import http.server
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+
+from tests.dialects.recorded_http import Exchange
+from tests.drive.replayer import Asked, Replayer
 
 
 @dataclass
@@ -83,39 +84,19 @@ class Engine:
 def serve(engine: Engine) -> Iterator[str]:
     """Its URL."""
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.answer(*engine.get(self.path))
+    def pick(asked: Asked) -> Exchange:
+        if asked.method == "GET":
+            status, said = engine.get(asked.path)
+        elif engine.key and asked.headers.get("authorization") != f"Bearer {engine.key}":
+            status, said = 401, {"error": "Unauthorized"}
+        else:
+            status, said = engine.post(asked.path, asked.body)
+        kind, body = "application/json", json.dumps(said)
+        if isinstance(said, list):
+            kind = "text/event-stream"
+            body = "".join(f"data: {json.dumps(event)}\n\n" for event in said) + "data: [DONE]\n\n"
+        head = f"HTTP/1.1 {status} X\r\ncontent-type: {kind}\r\ncontent-length: {len(body)}"
+        return Exchange(b"", (f"{head}\r\n\r\n{body}".encode(),), "")
 
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            if engine.key and self.headers["Authorization"] != f"Bearer {engine.key}":
-                self.answer(401, {"error": "Unauthorized"})
-            else:
-                self.answer(*engine.post(self.path, body))
-
-        def answer(self, status: int, said: object) -> None:
-            if isinstance(said, list):
-                kind = "text/event-stream"
-                lines = [f"data: {json.dumps(event)}\n\n" for event in said]
-                body = "".join([*lines, "data: [DONE]\n\n"]).encode()
-            else:
-                kind, body = "application/json", json.dumps(said).encode()
-            self.send_response(status)
-            self.send_header("content-type", kind)
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with Replayer(pick) as server:
+        yield server.url

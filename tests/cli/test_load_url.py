@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.command_line import CommandLine, tgi_bench
 from tests.dialects.fake_engines import Engine, serve
-from tests.drive import faulty_server
+from tests.drive import http_peer
 from tests.drive.faulty_server import UNKNOWN_HOST_URL, FaultyServer, refused_url
 from tgi_bench.cli import sweep_command
 from tgi_bench.drive import load_files as tokenizer_file
@@ -283,7 +283,7 @@ def test_a_certificate_that_does_not_verify(load: Load) -> None:
 
 
 def test_a_certificate_that_is_trusted(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SSL_CERT_FILE", str(faulty_server.CERTIFICATE))
+    monkeypatch.setenv("SSL_CERT_FILE", str(http_peer.CERTIFICATE))
     with FaultyServer(tls=True) as server:
         code, said, run_dir = load(server.url)
     assert code in ENDED, said

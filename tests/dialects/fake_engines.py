@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.dialects.recorded_http import Exchange
-from tests.drive.replayer import Asked, Replayer
+from tests.drive.http_peer import Asked
+from tests.drive.replayer import Replayer
 
 
 @dataclass

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from tests.dialects.recorded_http import Exchange, connection
+from tests.drive.http_peer import Asked
 from tests.drive.loads import counted as so_many
 from tests.drive.loads import prepared, send_prepared, trial
-from tests.drive.replayer import Asked, Pick, Replayer, server_of
+from tests.drive.replayer import Pick, Replayer, server_of
 from tgi_bench.dialects.metrics import between, counted
 from tgi_bench.drive.preparation import LoadTarget, prepare
 from tgi_bench.load_observation import CacheCounters

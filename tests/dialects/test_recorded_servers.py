@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.dialects.recorded_http import Exchange, connection
-from tests.drive.replayer import Asked, Pick, Replayer, server_of
+from tests.drive.http_peer import Asked
+from tests.drive.replayer import Pick, Replayer, server_of
 from tgi_bench.ask import Asking
 from tgi_bench.dialects import speaking
 from tgi_bench.dialects.abilities import FoundServer, find_out

@@ -14,30 +14,24 @@ Its answers are those of TGI's own API, with as many tokens as the request asks;
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import itertools
 import json
 import random
 import socket
-import ssl
-import struct
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Self
 
-CERTIFICATE = Path(__file__).parent / "self_signed.pem"
-"""For 127.0.0.1, signed by itself, with its key; valid for 100 years, and for tests alone."""
+from tests.drive.http_peer import RESET, Asked, ConnectionEnds, HttpPeer
+
 BIG_EVENT_BYTES = 10_000_000
 UNKNOWN_HOST_URL = "http://no-such-host.invalid:8080"
 """RFC 2606 keeps .invalid from ever having an address."""
 
 _STEP_S = 0.001
 _READ_BYTES = 1 << 16
-_END_S = 10.0
 _EVENT_STREAM = "content-type: text/event-stream"
 _CHUNKED = "transfer-encoding: chunked"
 _SAID = {
@@ -45,29 +39,6 @@ _SAID = {
     "/info": b'{"model_id": "faulty", "version": "3.3.7", "max_input_tokens": 4096}',
 }
 """What it says of itself, by the end of the path."""
-_RESET = struct.pack("ii", 1, 0)  # SO_LINGER on, 0 s: close() sends RST
-
-
-class ConnectionEnds(Exception):  # noqa: N818  # the way out of an exchange, and no error
-    """This connection is not to be used again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """One request as it came. request_id: x-request-id, or "". connection: 0-based."""
-
-    path: str
-    body: dict[str, Any]
-    request_id: str
-    connection: int
-    authorization: str
-
-    @property
-    def tokens(self) -> int:
-        """That it asks for."""
-        if "parameters" in self.body:
-            return int(self.body["parameters"]["max_new_tokens"])
-        return int(self.body["max_tokens"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +93,7 @@ class Exchange:
     def reset(self) -> None:
         # What was sent is read before the RST comes; else the client might never see it.
         time.sleep(0.02)
-        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
         raise ConnectionEnds
 
 
@@ -386,34 +357,17 @@ BEHAVIOURS: dict[str, tuple[Step, ...]] = {
 """What a request can meet, by name; those that answer well in an odd shape first."""
 
 
-class FaultyServer:
-    """A thread for each connection. A context manager; all of them are gone at its end.
-
-    shown: the behaviour that each request met, by its x-request-id. asked: in the order in which
-    requests came. connections: how many were accepted. idle_s: a connection that has no request
-    for so long is closed. nagle: small pieces are held back until the one before is acknowledged,
-    as TGI's router has it (no TCP_NODELAY).
-    """
+class FaultyServer(HttpPeer):
+    """shown: the behaviour that each request met, by its x-request-id. asked holds no questions
+    about the server, which are answered at once."""
 
     def __init__(self, tls: bool = False, idle_s: float = 1e9, nagle: bool = False) -> None:
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=512)
-        self.port: int = self._listener.getsockname()[1]
-        self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self.port}"
+        super().__init__(tls, idle_s, nagle)
         self.shown: dict[str, str] = {}
-        self.asked: list[Asked] = []
-        self.connections = 0
-        self._idle_s = idle_s
-        self._nagle = nagle
-        self._context: ssl.SSLContext | None = None
-        if tls:
-            self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            self._context.load_cert_chain(CERTIFICATE)
         self._order: Iterator[str] = itertools.repeat("well")
         self._met: dict[str, str] = {}
         self._answered: tuple[Step, ...] | None = None
         self._lock = threading.Lock()
-        self._stopping = threading.Event()
-        self._threads = [threading.Thread(target=self._accept)]
 
     def behaviour(self, name: str) -> None:
         """What every request meets from now on."""
@@ -438,101 +392,21 @@ class FaultyServer:
             self._order = itertools.cycle(names)
             self._met.clear()
 
-    def __enter__(self) -> Self:
-        self._threads[0].start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopping.set()
-        # A close alone does not wake a thread that waits in accept().
-        with contextlib.suppress(OSError):  # one that went away was shut down before
-            self._listener.shutdown(socket.SHUT_RDWR)
-        for thread in self._threads:
-            thread.join(_END_S)
-        self._listener.close()
-        left = sum(thread.is_alive() for thread in self._threads)
-        if left:
-            raise RuntimeError(f"{left} threads of the faulty server did not end")
-
-    def _accept(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                sock, _ = self._listener.accept()
-            except OSError:
-                return  # closed by __exit__
-            thread = threading.Thread(target=self._serve, args=(sock, self.connections))
-            self.connections += 1
-            self._threads.append(thread)
-            thread.start()
-
-    def _serve(self, sock: socket.socket, connection: int) -> None:
-        # A client that goes away, or refuses the certificate, is what is tested.
-        with contextlib.suppress(ConnectionEnds, OSError), sock:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 0 if self._nagle else 1)
-            sock.settimeout(_END_S)
-            if self._context is None:
-                self._converse(sock, connection)
-            else:
-                with self._context.wrap_socket(sock, server_side=True) as wrapped:
-                    self._converse(wrapped, connection)
-
-    def _converse(self, sock: socket.socket, connection: int) -> None:
-        """One request after the other; ends with ConnectionEnds."""
-        for served in itertools.count():
-            asked = self._request(sock, connection)
-            while asked is None:
-                asked = self._request(sock, connection)
-            with self._lock:
-                number = len(self.asked)
-                told = asked.request_id or f"#{number}"
-                name = self._met.setdefault(told, "") or next(self._order)
-                self._met[told] = self.shown[told] = name
-                self.asked.append(asked)
-            exchange = Exchange(sock, asked, number, served, self._stopping, self._listener)
-            run(BEHAVIOURS[name] if self._answered is None else self._answered, exchange)
-
-    def _request(self, sock: socket.socket, connection: int) -> Asked | None:
-        """The next one; None for a question about the server, which is answered at once."""
-        data = self._read(sock, b"", lambda data: b"\r\n\r\n" in data or data[:1] == b"\x16")
-        if data[:1] == b"\x16":  # TLS where none is spoken; servers answer in plain text
-            sock.sendall(b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\r\n")
-            raise ConnectionEnds
-        head, _, body = data.partition(b"\r\n\r\n")
-        lines = (line.partition(b":") for line in head.split(b"\r\n")[1:])
-        fields = {name.lower(): value.strip() for name, _, value in lines}
-        length = int(fields.get(b"content-length", b"0"))
-        body = self._read(sock, body, lambda body: len(body) >= length)
-        path = head.split(b" ", 2)[1].decode()
-        if head.startswith(b"GET ") or path.endswith("/tokenize"):
-            said = next((said for end, said in _SAID.items() if path.endswith(end)), None)
+    def answer(self, sock: socket.socket, asked: Asked, served: int) -> None:
+        if asked.method == "GET" or asked.path.endswith("/tokenize"):
+            said = next((said for end, said in _SAID.items() if asked.path.endswith(end)), None)
             status, text = ("404 Not Found", b"") if said is None else ("200 OK", said)
-            answer = f"HTTP/1.1 {status}\r\ncontent-length: {len(text)}\r\n\r\n"
-            sock.sendall(answer.encode() + text)
-            return None
-        return Asked(
-            path=path,
-            body=json.loads(body),
-            request_id=fields.get(b"x-request-id", b"").decode(),
-            connection=connection,
-            authorization=fields.get(b"authorization", b"").decode(),
-        )
-
-    def _read(self, sock: socket.socket, data: bytes, enough: Callable[[bytes], bool]) -> bytes:
-        """Until there is enough; ends the connection where the server stops or the client ends."""
-        sock.settimeout(0.02)
-        began = time.monotonic()
-        while not enough(data):
-            try:
-                more = sock.recv(_READ_BYTES)
-            except TimeoutError:
-                if self._stopping.is_set() or time.monotonic() - began > self._idle_s:
-                    raise ConnectionEnds from None
-                continue
-            if not more:
-                raise ConnectionEnds
-            data += more
-        sock.settimeout(_END_S)
-        return data
+            head = f"HTTP/1.1 {status}\r\ncontent-length: {len(text)}\r\n\r\n"
+            sock.sendall(head.encode() + text)
+            return
+        with self._lock:
+            number = len(self.asked)
+            told = asked.request_id or f"#{number}"
+            name = self._met.setdefault(told, "") or next(self._order)
+            self._met[told] = self.shown[told] = name
+            self.asked.append(asked)
+        exchange = Exchange(sock, asked, number, served, self.stopping, self.listener)
+        run(BEHAVIOURS[name] if self._answered is None else self._answered, exchange)
 
 
 def refused_url() -> str:

@@ -7,19 +7,13 @@ with Replayer(numbered(exchanges), whole) as server:
 
 from __future__ import annotations
 
-import contextlib
-import json
 import socket
-import struct
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Self
+from collections.abc import Callable, Sequence
 
 from tests.dialects.recorded_http import Exchange, connection, names
+from tests.drive.http_peer import RESET, Asked, ConnectionEnds, HttpPeer
 
-_RESET = struct.pack("ii", 1, 0)  # SO_LINGER on, 0 s: close() sends RST
 _NOT_RECORDED = b"HTTP/1.1 404 Not Found\r\ncontent-length: 2\r\n\r\n{}"
 
 Pace = Callable[[Exchange], Sequence[bytes]]
@@ -44,17 +38,6 @@ def in_pieces(size: int) -> Pace:
         return [reply[at : at + size] for at in range(0, len(reply), size)]
 
     return cut
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """One request as it came. connection: 0-based."""
-
-    method: str
-    path: str
-    body: dict[str, Any]
-    connection: int
-    headers: dict[str, str] = field(default_factory=dict)
 
 
 Pick = Callable[[Asked], Exchange | None]
@@ -98,86 +81,24 @@ def _likeness(recorded: Exchange, asked: Asked) -> tuple[bool, int, bool]:
     return streams, 2 * alike - strange, b" 200 " in recorded.reply[:16]
 
 
-class Replayer:
-    """The server, as a context manager."""
+class Replayer(HttpPeer):
+    """The server."""
 
     def __init__(self, pick: Pick, pace: Pace = whole) -> None:
+        super().__init__()
         self._pick, self._pace = pick, pace
-        self._stopping = threading.Event()
-        self._threads: list[threading.Thread] = []
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
-        self.asked: list[Asked] = []
-        self.connections = 0
 
-    @property
-    def url(self) -> str:
-        """Without a path."""
-        return f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-
-    def __enter__(self) -> Self:
-        self._start(self._accept)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopping.set()
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        for thread in self._threads:
-            thread.join()
-
-    def _start(self, run: Callable[..., None], *given: object) -> None:
-        thread = threading.Thread(target=run, args=given)
-        self._threads.append(thread)
-        thread.start()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):  # closed by __exit__
-            while True:
-                sock, _ = self._listener.accept()
-                self._start(self._serve, sock, self.connections)
-                self.connections += 1
-
-    def _serve(self, sock: socket.socket, number: int) -> None:
-        # A client that goes away is no fault of the server.
-        with sock, contextlib.suppress(OSError):
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            for asked in self._requests(sock, number):
-                self.asked.append(asked)
-                exchange = self._pick(asked)
-                if exchange is None:
-                    sock.sendall(_NOT_RECORDED)
-                elif self._played(sock, exchange):
-                    return
-
-    def _played(self, sock: socket.socket, exchange: Exchange) -> bool:
-        """Whether the connection is over."""
+    def answer(self, sock: socket.socket, asked: Asked, served: int) -> None:
+        self.asked.append(asked)
+        exchange = self._pick(asked)
+        if exchange is None:
+            sock.sendall(_NOT_RECORDED)
+            return
         for piece in self._pace(exchange):
             sock.sendall(piece)
             time.sleep(0.001)
         if exchange.ends == "RST":
             time.sleep(0.02)  # what was sent is read before the RST comes
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-        return bool(exchange.ends)
-
-    def _requests(self, sock: socket.socket, number: int) -> Iterator[Asked]:
-        """Until the client ends."""
-        sock.settimeout(0.05)
-        data = b""
-        while not self._stopping.is_set():
-            head, blank, body = data.partition(b"\r\n\r\n")
-            lines = (line.partition(b":") for line in head.split(b"\r\n")[1:])
-            fields = {n.decode().lower(): v.strip().decode("latin-1") for n, _, v in lines}
-            length = int(fields.get("content-length", "0"))
-            if blank and len(body) >= length:
-                data = body[length:]
-                method, path, _ = head.split(b" ", 2)
-                said = json.loads(body[:length]) if length else {}
-                yield Asked(method.decode(), path.decode(), said, number, fields)
-                continue
-            try:
-                more = sock.recv(1 << 16)
-            except TimeoutError:
-                continue
-            if not more:
-                return
-            data += more
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        if exchange.ends:
+            raise ConnectionEnds

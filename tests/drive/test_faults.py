@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.drive import faulty_server
+from tests.drive import faulty_server, http_peer
 from tests.drive.faulty_server import BEHAVIOURS, FaultyServer
 from tests.drive.loads import TOKENS, closed, send
 from tgi_bench.drive import load
@@ -172,7 +172,7 @@ def test_a_certificate_that_need_not_verify() -> None:
 
 
 def test_a_certificate_that_is_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SSL_CERT_FILE", str(faulty_server.CERTIFICATE))
+    monkeypatch.setenv("SSL_CERT_FILE", str(http_peer.CERTIFICATE))
     with FaultyServer(tls=True) as server:
         assert_all(server.url, OK, "")
 

@@ -9,7 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.drive.faulty_server import Asked, FaultyServer
+from tests.drive.faulty_server import FaultyServer
+from tests.drive.http_peer import Asked
 from tests.drive.loads import MS, counted, outcomes, prepared, send_prepared, timed, trial
 from tgi_bench.dialects import speaking
 from tgi_bench.dialects.answer import Answer, Reading

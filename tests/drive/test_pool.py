@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.drive import faulty_server
+from tests.drive import http_peer
 from tests.drive.faulty_server import FaultyServer, refused_url
 from tests.drive.loads import MS, TOKENS, at_rate, closed, outcomes, prepared, send, timed, trial
 from tgi_bench.drive.load import _setups
@@ -45,7 +45,7 @@ def test_an_open_loop_keeps_its_connections() -> None:
 @pytest.mark.parametrize("trusted", [True, False])
 def test_an_open_loop_and_the_certificate(monkeypatch: pytest.MonkeyPatch, trusted: bool) -> None:
     if trusted:
-        monkeypatch.setenv("SSL_CERT_FILE", str(faulty_server.CERTIFICATE))
+        monkeypatch.setenv("SSL_CERT_FILE", str(http_peer.CERTIFICATE))
     with FaultyServer(tls=True) as server:
         _, seen = send(server.url, trial(at_rate(40.0), timed(200 * MS)))
     assert len(seen) == 8
@@ -56,7 +56,7 @@ def test_an_open_loop_and_the_certificate(monkeypatch: pytest.MonkeyPatch, trust
 
 
 def test_a_name_that_is_not_the_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SSL_CERT_FILE", str(faulty_server.CERTIFICATE))
+    monkeypatch.setenv("SSL_CERT_FILE", str(http_peer.CERTIFICATE))
     with FaultyServer(tls=True) as server:
         _, seen = send(server.url.replace("127.0.0.1", "localhost"), closed(2, 1))
     assert outcomes(seen) == {RequestOutcome.TLS}

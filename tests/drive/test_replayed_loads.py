@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from tests.dialects.recorded_http import ENGINES, Exchange, Meant, meant
+from tests.drive.http_peer import Asked
 from tests.drive.loads import at_rate, counted, prepared, send_prepared, trial
 from tests.drive.replayer import (
-    Asked,
     Pace,
     Pick,
     Replayer,

@@ -209,8 +209,8 @@ def test_a_load_of_a_hostile_server(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         x.chunk(b"data:" + bad + b"\n\n")
         x.sock.sendall(chunk_of(b""))
 
-    monkeypatch.setitem(faulty_server.BEHAVIOURS, "refuses", refuses)
-    monkeypatch.setitem(faulty_server.BEHAVIOURS, "fails in between", fails_in_between)
+    monkeypatch.setitem(faulty_server.BEHAVIOURS, "refuses", (refuses,))
+    monkeypatch.setitem(faulty_server.BEHAVIOURS, "fails in between", (fails_in_between,))
     with FaultyServer() as server:
         server.behaviours(("well", "well", "refuses", "well", "fails in between"))
         output = on_a_terminal(tmp_path, "load", server.url, "-c", "2", "--requests", "20")

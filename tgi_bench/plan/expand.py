@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict
-from hashlib import sha256
-from typing import Any
 
 from tgi_bench.engines.engine import argument_problems
 from tgi_bench.engines.versions import (
@@ -19,20 +15,18 @@ from tgi_bench.errors import ExperimentError, InputError, Problem
 from tgi_bench.launch.deployment import deployment_id
 from tgi_bench.launch.launcher import Launcher, ServerAsked
 from tgi_bench.plan.experiment import BatchKeys, Experiment
-from tgi_bench.plan.limits import MOST_TRIALS, require_batch_within
-from tgi_bench.plan.load_keys import LoadKeys, load_trials, trial_count
-from tgi_bench.plan.load_trial import FileKind
+from tgi_bench.plan.load_keys import load_trials, trial_count
 from tgi_bench.plan.matrix import Combination, combinations
 from tgi_bench.plan.plan import (
     BatchTrial,
     Deployment,
     Engine,
     LauncherArgument,
-    LoadTrial,
     Override,
     Plan,
     Timeouts,
 )
+from tgi_bench.plan.whole import digest_of, digested, require_batch_within, require_trials_within
 
 
 def expand(
@@ -50,14 +44,23 @@ def expand(
     launcher = _launcher(experiment, version, len(chosen))
     deployments = tuple(_deployment(experiment, launcher, c, version, assumed) for c in chosen)
     trials = () if experiment.batches is None else _trials(experiment.batches, deployments)
-    loads = _loads(experiment.load or (), deployments)
+    require_trials_within("load", len(deployments) * trial_count(experiment.load or ()))
+    loads = load_trials(experiment.load or (), deployments)
+    measured = {
+        "experiment": experiment.experiment,
+        "model": experiment.model,
+        "deployments": [deployment.fields for deployment in deployments],
+        "trials": [digested(trial) for trial in trials],
+    }
+    if loads:  # runs of batches alone keep the digest that they were recorded with
+        measured["load_trials"] = [digested(trial) for trial in loads]
     return Plan(
         experiment=experiment.experiment,
         model=experiment.model,
         deployments=deployments,
         trials=trials,
         overrides=(*overrides, *restrictions),
-        digest=_digest(experiment, deployments, trials, loads),
+        digest=digest_of(**measured),
         load_trials=loads,
     )
 
@@ -151,9 +154,7 @@ def _deployment(
 
 def _trials(batches: BatchKeys, deployments: Sequence[Deployment]) -> tuple[BatchTrial, ...]:
     count = len(deployments) * len(batches.sequence_length) * len(batches.batch_size)
-    if count > MOST_TRIALS:
-        message = f"gives {count} trials; at most {MOST_TRIALS} are taken"
-        raise ExperimentError(Problem("batches", message))
+    require_trials_within("batches", count)
     require_batch_within("batches", batches.batch_size, batches.sequence_length)
     return tuple(
         BatchTrial(
@@ -172,35 +173,3 @@ def _trials(batches: BatchKeys, deployments: Sequence[Deployment]) -> tuple[Batc
         for length in batches.sequence_length
         for size in sorted(batches.batch_size)
     )
-
-
-def _loads(loads: Sequence[LoadKeys], deployments: Sequence[Deployment]) -> tuple[LoadTrial, ...]:
-    count = len(deployments) * trial_count(loads)
-    if count > MOST_TRIALS:
-        message = f"gives {count} trials; at most {MOST_TRIALS} are taken"
-        raise ExperimentError(Problem("load", message))
-    return load_trials(loads, deployments)
-
-
-def _digest(
-    experiment: Experiment,
-    deployments: Sequence[Deployment],
-    trials: Sequence[BatchTrial],
-    loads: Sequence[LoadTrial],
-) -> str:
-    """SHA-256 (hex) of the plan's canonical JSON without its overrides."""
-    measured: dict[str, object] = {
-        "experiment": experiment.experiment,
-        "model": experiment.model,
-        "deployments": [deployment.fields for deployment in deployments],
-        "trials": [asdict(trial) for trial in trials],
-    }
-    if loads:  # runs of batches alone keep the digest that they were recorded with
-        measured["load_trials"] = [asdict(trial, dict_factory=_untold) for trial in loads]
-    text = json.dumps(measured, sort_keys=True, separators=(",", ":"))
-    return sha256(text.encode()).hexdigest()
-
-
-def _untold(fields: list[tuple[str, Any]]) -> dict[str, Any]:
-    """As before lengths and arrivals held their kind, which is no kind of file."""
-    return {name: value for name, value in fields if name != "kind" or isinstance(value, FileKind)}

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict
-from hashlib import sha256
 from itertools import product
 
 from tgi_bench.errors import ExperimentError, Problem
-from tgi_bench.plan.limits import MOST_TRIALS, require_batch_within
 from tgi_bench.plan.plan import Override, Plan
 from tgi_bench.plan.task_keys import (
     DirectExperiment,
@@ -23,13 +19,12 @@ from tgi_bench.plan.task_trial import (
     FindBatch,
     GenerateTask,
     SummarizeTask,
-    TaskDevice,
     TaskTrial,
 )
+from tgi_bench.plan.whole import digest_of, digested, require_batch_within, require_trials_within
 from tgi_bench.words import suggestion
 
 _VARIABLE = ("dtype", "num_shard", "layer_split")
-_UNITS = {"b": 1, "k": 2**10, "m": 2**20, "g": 2**30}
 
 
 def expand_tasks(
@@ -44,9 +39,9 @@ def expand_tasks(
     models = _models(experiment.model, keys)
     generate = experiment.generate
     per_model = 0 if generate is None else len(generate.prompt_tokens) * len(_sizes(generate))
-    if len(models) * (per_model + 1) > MOST_TRIALS:
-        message = f"gives {len(models) * per_model} trials; at most {MOST_TRIALS} are taken"
-        raise ExperimentError(Problem("generate", message))
+    require_trials_within(
+        "generate", len(models) * (per_model + (experiment.summarize is not None))
+    )
     if generate is not None:
         require_batch_within("generate", generate.batch_size or (), generate.prompt_tokens)
     trials = tuple(
@@ -60,7 +55,12 @@ def expand_tasks(
         deployments=(),
         trials=(),
         overrides=(*overrides, *restrictions),
-        digest=_digest(experiment, trials),
+        digest=digest_of(
+            experiment=experiment.experiment,
+            backend=experiment.backend,
+            model=experiment.model,
+            task_trials=[digested(trial) for trial in trials],
+        ),
         task_trials=trials,
     )
 
@@ -95,39 +95,31 @@ def _restricted(
 
 
 def _models(model: str, keys: TransformersKeys) -> tuple[DirectModel, ...]:
-    limit = None if keys.memory_limit is None else _bytes(keys.memory_limit)
     return tuple(
         DirectModel(
             model_id=_model_id(keys, dtype, num_shard, layer_split),
             model=model,
             random_weights=keys.random_weights,
             weights_seed=keys.weights_seed,
-            dtype=Dtype(dtype),
-            device=TaskDevice(keys.device),
+            dtype=dtype,
+            device=keys.device,
             num_shard=num_shard,
             layer_split=layer_split,
-            memory_limit_bytes=limit,
+            memory_limit_bytes=keys.memory_limit_bytes,
             load_timeout_s=keys.load_timeout_s,
         )
         for num_shard, layer_split, dtype in product(keys.num_shard, keys.layer_split, keys.dtype)
     )
 
 
-def _model_id(keys: TransformersKeys, dtype: str, num_shard: int, layer_split: int) -> str:
+def _model_id(keys: TransformersKeys, dtype: Dtype, num_shard: int, layer_split: int) -> str:
     """The dtype, and a way to use several devices where one is listed."""
-    parts = [dtype]
+    parts = [dtype.value]
     if max(keys.num_shard) > 1 or num_shard > 1:
         parts.append(f"num_shard-{num_shard}")
     if max(keys.layer_split) > 1 or layer_split > 1:
         parts.append(f"layer_split-{layer_split}")
     return "+".join(parts)
-
-
-def _bytes(size: str) -> int:
-    """ "8g" in bytes; a number alone is bytes."""
-    if size[-1] in _UNITS:
-        return int(size[:-1]) * _UNITS[size[-1]]
-    return int(size)
 
 
 def _sizes(keys: GenerateKeys) -> list[int | None]:
@@ -179,15 +171,3 @@ def _summaries(keys: SummarizeKeys | None, model: DirectModel) -> tuple[TaskTria
             prompt_seed=keys.prompt_seed,
         ),
     )
-
-
-def _digest(experiment: DirectExperiment, trials: Sequence[TaskTrial]) -> str:
-    """SHA-256 (hex) of the plan's canonical JSON without its overrides."""
-    measured: dict[str, object] = {
-        "experiment": experiment.experiment,
-        "backend": experiment.backend,
-        "model": experiment.model,
-        "task_trials": [asdict(trial) for trial in trials],
-    }
-    text = json.dumps(measured, sort_keys=True, separators=(",", ":"))
-    return sha256(text.encode()).hexdigest()

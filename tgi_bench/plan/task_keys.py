@@ -6,53 +6,65 @@ from collections.abc import Callable
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
-from pydantic_core import PydanticCustomError
 
-from tgi_bench.plan.task_trial import Dtype
+from tgi_bench.plan.task_trial import Dtype, TaskDevice
 from tgi_bench.sections.section import (
     MODEL_PATTERN,
     NAME_PATTERN,
     SIZE_PATTERN,
+    FromYaml,
     Section,
     Seed,
     Share,
     Size,
     Sizes,
     no_duplicates,
+    one_of,
     one_or_list,
+    refused,
 )
 from tgi_bench.words import shown, suggestion
 
 DEFAULT_RUNS = 5
 _MOST_DEVICES = 1024
+_UNITS = {"b": 1, "k": 2**10, "m": 2**20, "g": 2**30}
 
 Seconds = Annotated[float, Field(gt=0, le=7 * 24 * 3600, allow_inf_nan=False)]
 Warmups = Annotated[int, Field(ge=0, le=2**31 - 1)]
 
 
-def _dtypes(values: list[str]) -> list[str]:
+def _dtypes(values: list[str]) -> list[Dtype]:
     known = [dtype.value for dtype in Dtype]
     for value in values:
         if value not in known:
             nearest = suggestion(value, known)
-            said = f"must be of {', '.join(known)}, not `{shown(value)}`{nearest}"
-            raise PydanticCustomError("refused", "{said}", {"said": said})
-    return no_duplicates(values)
+            raise refused(f"must be of {', '.join(known)}, not `{shown(value)}`{nearest}")
+    return [Dtype(value) for value in no_duplicates(values)]
 
 
 def _at_most_devices(values: list[int]) -> list[int]:
     for value in values:
         if value > _MOST_DEVICES:
-            said = f"must be at most {_MOST_DEVICES}, not {value}"
-            raise PydanticCustomError("refused", "{said}", {"said": said})
+            raise refused(f"must be at most {_MOST_DEVICES}, not {value}")
     return values
 
 
+def _bytes(size: str) -> int:
+    """ "8g" in bytes; a number alone is bytes."""
+    unit = _UNITS.get(size[-1])
+    return int(size) if unit is None else int(size[:-1]) * unit
+
+
 Dtypes = Annotated[
-    list[str],
-    BeforeValidator(one_or_list, json_schema_input_type=str | list[str]),
-    Field(min_length=1),
-    AfterValidator(_dtypes),
+    list[Dtype],
+    FromYaml(
+        Annotated[
+            list[str],
+            BeforeValidator(one_or_list, json_schema_input_type=str | list[str]),
+            Field(min_length=1),
+            AfterValidator(_dtypes),
+        ]
+    ),
 ]
 Devices = Annotated[Sizes, AfterValidator(_at_most_devices)]
 
@@ -60,9 +72,9 @@ Devices = Annotated[Sizes, AfterValidator(_at_most_devices)]
 class TransformersKeys(Section):
     """How the transformers engine loads the model: a load for each combination of the lists."""
 
-    dtype: Dtypes = Field(default_factory=lambda: [Dtype.BF16.value])
+    dtype: Dtypes = Field(default_factory=lambda: [Dtype.BF16])
     """How weights are kept: fp32, fp16, bf16, 8bit or 4bit; one, or a list."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Annotated[TaskDevice, one_of(TaskDevice)] = TaskDevice.AUTO
     """Where it runs; `auto` is CUDA where there is a device, else the CPU."""
     num_shard: Devices = Field(default_factory=lambda: [1])
     """The tensor-parallel degree: each layer's matrices are divided over so many devices."""
@@ -72,7 +84,10 @@ class TransformersKeys(Section):
     """Draw the weights instead of reading them: nothing is downloaded, the speed is the same."""
     weights_seed: Seed = 0
     """Seed of random weights; 0 is a seed."""
-    memory_limit: Annotated[str, Field(pattern=SIZE_PATTERN)] | None = None
+    memory_limit_bytes: Annotated[
+        Annotated[int, FromYaml(Annotated[str, Field(pattern=SIZE_PATTERN)], _bytes)] | None,
+        Field(alias="memory_limit"),
+    ] = None
     """Memory that a process of it may allocate, as in `8g`; only on the CPU."""
     load_timeout_s: Seconds = 1200.0
     """Seconds that starting a process and loading the model may take."""
@@ -184,11 +199,11 @@ def _loading(experiment: DirectExperiment) -> Found:
             "experiment each, or one of them"
         )
         found.append(("transformers.layer_split", text))
-    quantized = [d for d in keys.dtype if Dtype(d).bits < 16]
-    if keys.device == "cpu" and quantized:
-        text = f"`{quantized[0]}` needs CUDA, where bitsandbytes works, and `device` is cpu"
+    quantized = [d for d in keys.dtype if d.bits < 16]
+    if keys.device is TaskDevice.CPU and quantized:
+        text = f"`{quantized[0].value}` needs CUDA, where bitsandbytes works, and `device` is cpu"
         found.append(("transformers.dtype", text))
-    if keys.memory_limit is not None and keys.device != "cpu":
+    if keys.memory_limit_bytes is not None and keys.device is not TaskDevice.CPU:
         text = "needs `device: cpu`: the memory of other devices is their own limit"
         found.append(("transformers.memory_limit", text))
     return found

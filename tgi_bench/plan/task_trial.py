@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Literal
 
 
 class Dtype(StrEnum):
@@ -80,6 +81,7 @@ class GenerateTask:
     batch_size: None where `find` looks for the largest.
     """
 
+    kind: Literal["generate"] = field(default="generate", kw_only=True)
     prompt_tokens: int
     new_tokens: int
     batch_size: int | None
@@ -96,6 +98,7 @@ class SummarizeTask:
     call are reduced in groups, and their answers again, until one is left.
     """
 
+    kind: Literal["summarize"] = field(default="summarize", kw_only=True)
     document_tokens: int | None
     file: str | None
     chunk_tokens: int

@@ -21,7 +21,7 @@ from tgi_bench.plan.plan import (
     Plan,
     Timeouts,
 )
-from tgi_bench.record import task_rows
+from tgi_bench.plan.task_trial import TaskTrial
 
 _DEPLOYMENT_COLUMNS = (
     "deployment_id, launcher, model, image, tgi_version, version_assumed, engine, "
@@ -40,7 +40,7 @@ def insert_plan(connection: sqlite3.Connection, plan: Plan) -> None:
     trials = [
         *((t.trial_id, "batch", t.deployment_id, to_json(t)) for t in plan.trials),
         *((t.trial_id, "load", t.deployment_id, to_json(t)) for t in plan.load_trials),
-        *((t.trial_id, "direct", t.model.model_id, task_rows.encode(t)) for t in plan.task_trials),
+        *((t.trial_id, "direct", t.model.model_id, to_json(t)) for t in plan.task_trials),
     ]
     connection.executemany(
         "INSERT INTO trials (trial_id, kind, host_id, asked) VALUES (?, ?, ?, ?)", trials
@@ -65,7 +65,7 @@ def select_plan(connection: sqlite3.Connection) -> Plan:
         overrides=tuple(Override(key_path, value) for key_path, value in overrides),
         digest=digest,
         load_trials=tuple(from_json(LoadTrial, asked) for asked in _asked(connection, "load")),
-        task_trials=tuple(map(task_rows.decode, _asked(connection, "direct"))),
+        task_trials=tuple(from_json(TaskTrial, asked) for asked in _asked(connection, "direct")),
     )
 
 

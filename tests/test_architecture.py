@@ -35,16 +35,30 @@ ARROWS: dict[str, frozenset[str]] = {
     "torch_engine": frozenset({"estimate"}),
     "dialects": frozenset({"sections", "ask"}),
     "devices": frozenset(),
-    "launch": frozenset({"ask", "dialects", "devices", "engines", "sections"}),
-    "plan": frozenset({"dialects", "engines", "launch", "sections"}),
+    "launch": frozenset({"trials", "ask", "dialects", "devices", "engines", "sections"}),
+    "trials": frozenset({"dialects", "sections"}),
+    "plan": frozenset({"trials", "dialects", "engines", "launch", "sections"}),
     "drive": frozenset(
-        {"dialects", "ask", "engines", "sections", "plan", "wire", "torch_engine", "kernel_stamps"}
+        {
+            "trials",
+            "dialects",
+            "ask",
+            "engines",
+            "sections",
+            "plan",
+            "wire",
+            "torch_engine",
+            "kernel_stamps",
+        }
     ),
-    "record": frozenset({"dialects", "engines", "sections", "launch", "plan", "devices"}),
-    "analysis": frozenset({"engines", "sections", "plan", "estimate", "devices"}),
-    "report": frozenset({"analysis", "engines", "sections", "launch", "plan", "estimate"}),
+    "record": frozenset({"trials", "dialects", "engines", "sections", "launch", "plan", "devices"}),
+    "analysis": frozenset({"trials", "engines", "sections", "plan", "estimate", "devices"}),
+    "report": frozenset(
+        {"trials", "analysis", "engines", "sections", "launch", "plan", "estimate"}
+    ),
     "kinds": frozenset(
         {
+            "trials",
             "dialects",
             "report",
             "analysis",
@@ -60,6 +74,7 @@ ARROWS: dict[str, frozenset[str]] = {
     ),
     "published": frozenset(
         {
+            "trials",
             "sections",
             "dialects",
             "kinds",
@@ -74,13 +89,35 @@ ARROWS: dict[str, frozenset[str]] = {
     ),
     "server": frozenset({"engines", "wire", "estimate", "torch_engine", "kernel_stamps"}),
     "sweep": frozenset(
-        {"ask", "dialects", "launch", "drive", "devices", "record", "engines", "plan", "kinds"}
+        {
+            "trials",
+            "ask",
+            "dialects",
+            "launch",
+            "drive",
+            "devices",
+            "record",
+            "engines",
+            "plan",
+            "kinds",
+        }
     ),
     "selfcheck": frozenset(
-        {"analysis", "dialects", "launch", "sections", "plan", "record", "report", "server"}
+        {
+            "trials",
+            "analysis",
+            "dialects",
+            "launch",
+            "sections",
+            "plan",
+            "record",
+            "report",
+            "server",
+        }
     ),
     "cli": frozenset(
         {
+            "trials",
             "analysis",
             "devices",
             "dialects",

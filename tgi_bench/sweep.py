@@ -25,11 +25,11 @@ from tgi_bench.kinds.running import Running, Watcher, ready_in
 from tgi_bench.launch.launcher import LaunchOptions, RunningServer
 from tgi_bench.launch.secrets import Redactor, headers_of
 from tgi_bench.observation import Outcome, ServerFacts, TrialEnd
-from tgi_bench.plan.load_trial import LoadTrial
 from tgi_bench.plan.plan import BatchTrial, Deployment, Plan
-from tgi_bench.plan.task_trial import DirectModel, TaskDevice, TaskTrial
 from tgi_bench.record.runs import require_room
 from tgi_bench.record.store import RunStore
+from tgi_bench.trials.direct import DirectModel, TaskDevice, TaskTrial
+from tgi_bench.trials.load import LoadTrial
 
 if TYPE_CHECKING:
     from tgi_bench.drive.workers import Ahead

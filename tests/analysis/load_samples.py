@@ -14,7 +14,8 @@ from tgi_bench.load_observation import (
     RequestOutcome,
     TokenSource,
 )
-from tgi_bench.plan.load_trial import (
+from tgi_bench.sections.section import Sampling
+from tgi_bench.trials.load import (
     ClosedLoop,
     Extent,
     Fixed,
@@ -23,7 +24,6 @@ from tgi_bench.plan.load_trial import (
     Process,
     Workload,
 )
-from tgi_bench.sections.section import Sampling
 
 MS = 1_000_000
 S = 1_000 * MS

@@ -19,7 +19,7 @@ from tgi_bench.load_observation import (
     RequestOutcome,
     TokenSource,
 )
-from tgi_bench.plan.load_trial import (
+from tgi_bench.trials.load import (
     ClosedLoop,
     Extent,
     Fixed,

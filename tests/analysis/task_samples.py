@@ -13,7 +13,8 @@ from tgi_bench.kinds.direct.figures import DirectRecord
 from tgi_bench.kinds.direct.summary import summarise_task
 from tgi_bench.observation import Outcome, TrialEnd
 from tgi_bench.plan.plan import Plan
-from tgi_bench.plan.task_trial import (
+from tgi_bench.task_observation import DirectFacts, TaskCall, TaskPart, TaskRun
+from tgi_bench.trials.direct import (
     DirectModel,
     Dtype,
     FindBatch,
@@ -22,7 +23,6 @@ from tgi_bench.plan.task_trial import (
     TaskDevice,
     TaskTrial,
 )
-from tgi_bench.task_observation import DirectFacts, TaskCall, TaskPart, TaskRun
 
 OK = TrialEnd(Outcome.OK, "")
 MEMORY = TrialEnd(Outcome.OUT_OF_MEMORY, "CUDA out of memory. Tried to allocate 2.00 GiB")

@@ -15,7 +15,7 @@ from tgi_bench.kinds.load.rules import load_checks
 from tgi_bench.kinds.load.summary import summarise_stage
 from tgi_bench.load_observation import RequestObservation, StageConditions, TokenSource
 from tgi_bench.observation import Outcome, TrialEnd
-from tgi_bench.plan.load_trial import LoadTrial
+from tgi_bench.trials.load import LoadTrial
 
 OK = TrialEnd(Outcome.OK, "")
 ASKED = StageConditions(

@@ -14,7 +14,7 @@ from tgi_bench.kinds.load.figures import LoadSummary, StageSummary
 from tgi_bench.kinds.load.rows import LoadRow
 from tgi_bench.kinds.load.summary import summarise_stage
 from tgi_bench.load_observation import CacheCounters, RequestObservation, StageConditions
-from tgi_bench.plan.load_trial import FileKind, Fixed, SharedPrefix, Turns, Workload, WorkloadFile
+from tgi_bench.trials.load import FileKind, Fixed, SharedPrefix, Turns, Workload, WorkloadFile
 
 PLAIN = CLOSED.workload
 KNOWN = StageConditions(words_by="server", added_tokens=18)

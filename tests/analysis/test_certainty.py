@@ -10,7 +10,7 @@ from tgi_bench.kinds.load.certainty import certainly, wilson
 from tgi_bench.kinds.load.figures import StageSummary
 from tgi_bench.kinds.load.summary import summarise_stage
 from tgi_bench.load_observation import RequestOutcome
-from tgi_bench.plan.load_trial import SUCCESS, Find, LoadTrial, Slo, Sought
+from tgi_bench.trials.load import SUCCESS, Find, LoadTrial, Slo, Sought
 
 FIND = Find(Sought.MAX_RATE, 4.0, 0.5, 64.0, 0.05, 1)
 

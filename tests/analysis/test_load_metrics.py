@@ -11,7 +11,7 @@ from tgi_bench.analysis.samples import Figure, LoadDistribution, statistic_of
 from tgi_bench.kinds.load.figures import StageSummary
 from tgi_bench.kinds.load.gaps import each_statistic, samples_of
 from tgi_bench.kinds.load.metrics import LOAD_DEFINITIONS, OF_REQUEST, split_metric
-from tgi_bench.plan.load_trial import METRICS, STATISTICS
+from tgi_bench.trials.load import METRICS, STATISTICS
 
 ONE = request(0, Timing(100 * MS, 30 * MS, (10 * MS, 20 * MS), lag_ns=2 * MS, tail_ns=MS))
 """Tokens at 130, 140, 160 ms; sent at 102; ended at 161."""

@@ -6,7 +6,7 @@ import pytest
 
 from tests.analysis.load_samples import CLOSED, MS, STAGE, Timing, request
 from tgi_bench.kinds.load.summary import summarise_stage
-from tgi_bench.plan.load_trial import Slo
+from tgi_bench.trials.load import Slo
 
 
 def found_of(slo: Slo, ttft_ms: list[int], gaps_ms: list[int]) -> tuple[float | None, bool | None]:

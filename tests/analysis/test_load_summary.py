@@ -27,7 +27,7 @@ from tgi_bench.kinds.load.metrics import figure_of
 from tgi_bench.kinds.load.summary import summarise_load, summarise_stage
 from tgi_bench.load_observation import LoadPart, RequestObservation, RequestOutcome
 from tgi_bench.observation import Outcome, TrialEnd
-from tgi_bench.plan.load_trial import METRICS, Slo
+from tgi_bench.trials.load import METRICS, Slo
 
 END = TrialEnd(Outcome.OK, "")
 

@@ -38,7 +38,7 @@ from tgi_bench.load_observation import (
     Waits,
 )
 from tgi_bench.observation import Outcome, TrialEnd
-from tgi_bench.plan.load_trial import (
+from tgi_bench.trials.load import (
     FileKind,
     Find,
     Fixed,

@@ -7,7 +7,7 @@ from tgi_bench.kinds.load.figures import LoadSummary, SearchAnswer
 from tgi_bench.kinds.load.missed import Goal, all_met, goals
 from tgi_bench.kinds.load.summary import summarise_stage
 from tgi_bench.observation import Outcome, TrialEnd
-from tgi_bench.plan.load_trial import Find, LoadTrial, Slo, Sought
+from tgi_bench.trials.load import Find, LoadTrial, Slo, Sought
 
 OK = TrialEnd(Outcome.OK, "")
 ASKED = replace(CLOSED, slos=(Slo("ttft_p50", 150.0 * MS), Slo("itl_p99", 99.0 * MS)))

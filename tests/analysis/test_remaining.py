@@ -9,8 +9,8 @@ import pytest
 from tests.analysis.samples import deployment, plan, trial
 from tgi_bench.analysis.planned import TrialEstimate, TrialTimes
 from tgi_bench.analysis.remaining import Remaining
-from tgi_bench.plan.load_trial import ClosedLoop, Extent, Fixed, LoadTrial, Workload
 from tgi_bench.plan.plan import BatchTrial, Plan
+from tgi_bench.trials.load import ClosedLoop, Extent, Fixed, LoadTrial, Workload
 
 SERVER = deployment(1)
 TRIALS = tuple(trial(SERVER, size) for size in (1, 2, 4))

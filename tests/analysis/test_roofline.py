@@ -18,8 +18,8 @@ from tgi_bench.kinds.load.figures import LoadSummary
 from tgi_bench.kinds.load.summary import summarise_stage
 from tgi_bench.kinds.roofline_rule import check_roofline
 from tgi_bench.observation import Identity, Outcome, ServerFacts, TrialEnd
-from tgi_bench.plan.load_trial import Fixed, Uniform
 from tgi_bench.plan.plan import Deployment, LauncherArgument
+from tgi_bench.trials.load import Fixed, Uniform
 
 PASSED, FAILED, NOT_CHECKED = CheckStatus.PASSED, CheckStatus.FAILED, CheckStatus.NOT_CHECKED
 SERVER = deployment(1)

@@ -15,7 +15,7 @@ from tgi_bench.kinds.load.search import SearchStep, found_so_far, met, next_prob
 from tgi_bench.kinds.load.summary import summarise_load, summarise_stage
 from tgi_bench.load_observation import RequestOutcome
 from tgi_bench.observation import Outcome, TrialEnd
-from tgi_bench.plan.load_trial import Find, Slo, Sought
+from tgi_bench.trials.load import Find, Slo, Sought
 
 RATE = Find(Sought.MAX_RATE, 4.0, 0.5, 64.0, 0.05, 1)
 STREAMS = Find(Sought.MAX_CONCURRENCY, 8, 1, 512, 0.05, 1)

@@ -23,7 +23,7 @@ from tgi_bench.kinds.load.rules import load_checks
 from tgi_bench.kinds.load.steadiness import steadiness
 from tgi_bench.kinds.load.summary import summarise_stage
 from tgi_bench.observation import Outcome, TrialEnd
-from tgi_bench.plan.load_trial import Fixed, Uniform
+from tgi_bench.trials.load import Fixed, Uniform
 
 WINDOW = Window(0, 10 * S, False)
 OK = TrialEnd(Outcome.OK, "")

@@ -11,7 +11,7 @@ from tgi_bench.kinds.load.metrics import figure_of
 from tgi_bench.kinds.load.stopping import narrow_enough
 from tgi_bench.kinds.load.summary import summarise_stage
 from tgi_bench.load_observation import LoadPart, RequestObservation, RequestOutcome
-from tgi_bench.plan.load_trial import Until
+from tgi_bench.trials.load import Until
 
 
 def some(count: int, spread: float) -> list[RequestObservation]:

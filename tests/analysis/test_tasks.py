@@ -15,8 +15,8 @@ from tgi_bench.kinds.direct.search import BatchProbe, LargestBatch, next_batch
 from tgi_bench.kinds.direct.summary import summarise_task
 from tgi_bench.observation import Outcome, TrialEnd
 from tgi_bench.plan.plan import Plan
-from tgi_bench.plan.task_trial import FindBatch
 from tgi_bench.task_observation import TaskRun
+from tgi_bench.trials.direct import FindBatch
 
 
 def test_figures_of_a_generate_call() -> None:

@@ -13,7 +13,7 @@ from tgi_bench.kinds.load.figures import LoadSummary
 from tgi_bench.kinds.load.rows import LoadRow
 from tgi_bench.kinds.load.summary import summarise_stage
 from tgi_bench.load_observation import PromptTexts, StageConditions
-from tgi_bench.plan.load_trial import FileKind, Fixed, SharedPrefix, Turns, Workload, WorkloadFile
+from tgi_bench.trials.load import FileKind, Fixed, SharedPrefix, Turns, Workload, WorkloadFile
 
 PLAIN = CLOSED.workload
 NEW = PromptTexts(sent=100, characters=100_000)

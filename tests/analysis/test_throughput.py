@@ -12,7 +12,7 @@ from tgi_bench.analysis.samples import Figure
 from tgi_bench.kinds.load.figures import Window
 from tgi_bench.kinds.load.throughput import throughput
 from tgi_bench.load_observation import RequestObservation, RequestOutcome
-from tgi_bench.plan.load_trial import Slo
+from tgi_bench.trials.load import Slo
 
 WINDOW = Window(0, 10 * S, True)
 

@@ -20,7 +20,7 @@ from tests.analysis.load_samples import (
 from tgi_bench.kinds.load.figures import Window
 from tgi_bench.kinds.load.window import find_window, mean_in_flight, mser_cut
 from tgi_bench.load_observation import LoadPart, RequestObservation
-from tgi_bench.plan.load_trial import OpenLoop, Process, RatePart, TraceTimes
+from tgi_bench.trials.load import OpenLoop, Process, RatePart, TraceTimes
 
 
 def one(index: int, begin_ms: int, end_ms: int) -> RequestObservation:

@@ -19,7 +19,7 @@ from tgi_bench.load_observation import (
     RequestOutcome,
     TokenSource,
 )
-from tgi_bench.plan.load_trial import ClosedLoop, Fixed, LoadTrial, OpenLoop
+from tgi_bench.trials.load import ClosedLoop, Fixed, LoadTrial, OpenLoop
 
 RATE_STREAMS = 8
 """Threads that an open loop is served with."""

@@ -33,10 +33,10 @@ from tgi_bench.cli.files import ExperimentRequest
 from tgi_bench.cli.main import main as tgi_bench
 from tgi_bench.errors import LaunchError
 from tgi_bench.observation import Outcome, TrialEnd
-from tgi_bench.plan.load_trial import TraceTimes
 from tgi_bench.plan.plan import Deployment, Plan
 from tgi_bench.record.store import RunStore
 from tgi_bench.sweep import Sweep
+from tgi_bench.trials.load import TraceTimes
 
 OK = TrialEnd(Outcome.OK, "")
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -30,9 +30,9 @@ from tgi_bench.cli.tables import InertConsole
 from tgi_bench.errors import InputError, LaunchError
 from tgi_bench.load_observation import RequestOutcome
 from tgi_bench.observation import Outcome, TrialEnd
-from tgi_bench.plan.load_trial import TraceTimes
 from tgi_bench.plan.plan import Plan
 from tgi_bench.record.store import RunStore
+from tgi_bench.trials.load import TraceTimes
 
 T = TypeVar("T")
 ROOT = Path(__file__).parents[2]

@@ -14,7 +14,7 @@ from tgi_bench.cli.load_command import in_options, load_plan_of, load_tree
 from tgi_bench.cli.load_options import Given, given, load_options
 from tgi_bench.errors import ExperimentError
 from tgi_bench.plan.experiment_text import load
-from tgi_bench.plan.load_trial import ClosedLoop, LogNormal, OpenLoop, Uniform
+from tgi_bench.trials.load import ClosedLoop, LogNormal, OpenLoop, Uniform
 
 URL = "http://h:80"
 

@@ -14,8 +14,8 @@ from tgi_bench.kinds.load.columns import loads_csv
 from tgi_bench.kinds.load.figures import LoadSummary
 from tgi_bench.load_observation import ClientFloor
 from tgi_bench.observation import Outcome, TrialEnd
-from tgi_bench.plan.load_trial import TraceTimes
 from tgi_bench.record.store import RunStore
+from tgi_bench.trials.load import TraceTimes
 
 ROOT = Path(__file__).parents[2]
 FORMAT_1 = ROOT / "results" / "bloomz-7b1-mt" / "20261121T123246Z-584111"

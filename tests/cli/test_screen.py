@@ -20,7 +20,7 @@ from tgi_bench.kinds.batch.run import latencies, tell
 from tgi_bench.kinds.load.run import LoadTold
 from tgi_bench.kinds.running import next_run, ready_in
 from tgi_bench.observation import Outcome, TrialEnd
-from tgi_bench.plan.load_trial import ClosedLoop, Find, Sought
+from tgi_bench.trials.load import ClosedLoop, Find, Sought
 
 ONE, TWO = deployment(1), deployment(2)
 TRIALS = tuple(trial(server, size) for server in (ONE, TWO) for size in (1, 2, 4, 8, 16))

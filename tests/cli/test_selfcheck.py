@@ -13,12 +13,12 @@ import pytest
 from tests.cli.blocking_client import BlockingClient
 from tgi_bench.cli.report_command import selfcheck as run
 from tgi_bench.errors import InputError, LaunchError, TgiBenchError
-from tgi_bench.plan.load_trial import ClosedLoop, Fixed, OpenLoop
 from tgi_bench.selfcheck import loads, report
 from tgi_bench.selfcheck.loads import absorbed, check, held, null_server, open_loop, paced
 from tgi_bench.selfcheck.memory_watch import tree_bytes, watched
 from tgi_bench.selfcheck.report import SelfcheckOptions, quick_floor
 from tgi_bench.server.null.timing import StreamPace
+from tgi_bench.trials.load import ClosedLoop, Fixed, OpenLoop
 
 SHORT_S = 0.1
 

@@ -30,9 +30,9 @@ from tgi_bench.kinds.direct.run import loaded, tell
 from tgi_bench.load_observation import ClientFloor
 from tgi_bench.observation import Outcome, TrialEnd
 from tgi_bench.plan.plan import Plan
-from tgi_bench.plan.task_trial import Dtype, FindBatch
 from tgi_bench.selfcheck.loads import CheckLoad, CheckResult, NullFacts, held, open_loop, paced
 from tgi_bench.selfcheck.report import SelfcheckReport
+from tgi_bench.trials.direct import Dtype, FindBatch
 
 ROOT = Path(__file__).parents[2]
 WIDTHS = (80, 120, 200)

@@ -14,7 +14,7 @@ from tests.drive.replayer import Pick, Replayer, server_of
 from tgi_bench.dialects.metrics import between, counted
 from tgi_bench.drive.preparation import LoadTarget, prepare
 from tgi_bench.load_observation import CacheCounters
-from tgi_bench.plan.load_trial import ClosedLoop
+from tgi_bench.trials.load import ClosedLoop
 
 VLLM = "vllm-0.32.0"
 LLAMACPP = "llamacpp-xllamacpp-2026.10.11549"

@@ -12,7 +12,8 @@ from tgi_bench.drive.load import run_stage
 from tgi_bench.drive.preparation import Prepared
 from tgi_bench.drive.stage import Listener, Progress, StageAsk
 from tgi_bench.load_observation import LoadPart, LoadStage, RequestObservation, RequestOutcome
-from tgi_bench.plan.load_trial import (
+from tgi_bench.sections.section import Sampling
+from tgi_bench.trials.load import (
     Arrivals,
     ClosedLoop,
     Extent,
@@ -22,7 +23,6 @@ from tgi_bench.plan.load_trial import (
     Process,
     Workload,
 )
-from tgi_bench.sections.section import Sampling
 
 TOKENS = 5
 GREEDY = Sampling(False, None, None, None, None, None, False)

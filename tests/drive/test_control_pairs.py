@@ -10,7 +10,7 @@ import pytest
 from tests.drive.faulty_server import FaultyServer
 from tests.drive.loads import WORKLOAD, closed, prepared, timed
 from tgi_bench.drive.control_requests import control_pairs
-from tgi_bench.plan.load_trial import Fixed, Uniform
+from tgi_bench.trials.load import Fixed, Uniform
 
 ASKED = closed(4, 1, workload=replace(WORKLOAD, output=Fixed(12)))
 

@@ -20,8 +20,8 @@ from tgi_bench.drive import channel as d
 from tgi_bench.drive.direct import DirectHost
 from tgi_bench.errors import StepError
 from tgi_bench.observation import Outcome
-from tgi_bench.plan.task_trial import DirectModel, Dtype, GenerateTask, SummarizeTask, TaskDevice
 from tgi_bench.task_observation import DirectFacts, TaskCall, TaskPart, TaskRun
+from tgi_bench.trials.direct import DirectModel, Dtype, GenerateTask, SummarizeTask, TaskDevice
 
 
 def tiny(folder: Path, family: str = "llama", **changes: object) -> Path:

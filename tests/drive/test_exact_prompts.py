@@ -23,7 +23,9 @@ from tgi_bench.drive.exact_prompts import Fitting, PromptCounter, fit, fitting, 
 from tgi_bench.drive.load_files import TokenizerFile
 from tgi_bench.errors import InputError
 from tgi_bench.plan.corpus import Corpus, Entry
-from tgi_bench.plan.load_trial import (
+from tgi_bench.plan.prompts import WORDS
+from tgi_bench.plan.workload import RequestSpec, requests
+from tgi_bench.trials.load import (
     ClosedLoop,
     Extent,
     FileKind,
@@ -34,9 +36,6 @@ from tgi_bench.plan.load_trial import (
     Workload,
     WorkloadFile,
 )
-from tgi_bench.plan.prompts import WORDS
-from tgi_bench.plan.request_spec import RequestSpec
-from tgi_bench.plan.workload import requests
 
 TRIAL = LoadTrial(
     trial_id="d/load-c1",

@@ -24,8 +24,8 @@ from tgi_bench.drive.feeding import (
     TimedFeeder,
 )
 from tgi_bench.load_observation import LoadStage, RequestObservation, RequestOutcome, TokenSource
-from tgi_bench.plan.load_trial import ClosedLoop, Fixed, Turns, Workload
-from tgi_bench.plan.request_spec import RequestSpec
+from tgi_bench.plan.workload import RequestSpec
+from tgi_bench.trials.load import ClosedLoop, Fixed, Turns, Workload
 
 THINK = 30 * MS
 TALK = Workload(Fixed(5), Fixed(2), None, None, Turns(Fixed(3), THINK), 0)

@@ -29,7 +29,7 @@ from tgi_bench.drive.stage import Listener, Progress, StageAsk
 from tgi_bench.drive.workers import WorkerProcess, started_ahead
 from tgi_bench.load_observation import LoadPart, RequestObservation, RequestOutcome
 from tgi_bench.plan.corpus import parse_corpus
-from tgi_bench.plan.load_trial import (
+from tgi_bench.trials.load import (
     ClosedLoop,
     FileKind,
     Fixed,

@@ -8,7 +8,7 @@ import pytest
 
 from tgi_bench.drive.stage import Parts
 from tgi_bench.load_observation import LoadPart, RequestObservation, RequestOutcome, TokenSource
-from tgi_bench.plan.load_trial import Extent
+from tgi_bench.trials.load import Extent
 
 W, M, C = LoadPart.WARMUP, LoadPart.MEASURED, LoadPart.COOLDOWN
 START = 1000

@@ -15,7 +15,7 @@ from tests.drive.faulty_server import FaultyServer, refused_url
 from tests.drive.loads import MS, TOKENS, at_rate, closed, outcomes, prepared, send, timed, trial
 from tgi_bench.drive.load import _setups
 from tgi_bench.load_observation import RequestOutcome
-from tgi_bench.plan.load_trial import ClosedLoop, OpenLoop, Process, RatePart, TraceTimes
+from tgi_bench.trials.load import ClosedLoop, OpenLoop, Process, RatePart, TraceTimes
 
 OK = {RequestOutcome.OK}
 

@@ -24,7 +24,7 @@ from tgi_bench.drive.preparation import LEAST_HEAD, LoadTarget, SentTexts, prepa
 from tgi_bench.errors import InputError
 from tgi_bench.load_observation import PromptTexts, RequestOutcome
 from tgi_bench.plan.corpus import Entry
-from tgi_bench.plan.load_trial import (
+from tgi_bench.trials.load import (
     ClosedLoop,
     FileKind,
     Fixed,

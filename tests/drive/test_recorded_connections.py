@@ -22,7 +22,7 @@ from tgi_bench.dialects.dialect import Abilities
 from tgi_bench.drive.control_requests import control_requests
 from tgi_bench.drive.preparation import Prepared
 from tgi_bench.load_observation import RequestObservation, RequestOutcome
-from tgi_bench.plan.load_trial import ClosedLoop, LoadTrial
+from tgi_bench.trials.load import ClosedLoop, LoadTrial
 
 TRANSCRIPTS = Path(__file__).parent.parent / "transcripts"
 LLAMACPP = TRANSCRIPTS / "llamacpp-xllamacpp-2026.10.11549" / "http"

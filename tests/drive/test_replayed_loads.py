@@ -24,7 +24,7 @@ from tgi_bench.dialects.dialect import Abilities
 from tgi_bench.drive.load import run_load
 from tgi_bench.drive.preparation import Prepared
 from tgi_bench.load_observation import RequestObservation, RequestOutcome, TokenSource
-from tgi_bench.plan.load_trial import ClosedLoop
+from tgi_bench.trials.load import ClosedLoop
 
 RATE = 200.0
 DIALECTS = {

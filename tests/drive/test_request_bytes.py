@@ -29,8 +29,8 @@ from tgi_bench.drive.stage import trace_requests
 from tgi_bench.plan.arrivals import send_offsets_ns
 from tgi_bench.plan.corpus import Corpus, parse_corpus
 from tgi_bench.plan.experiment_text import load_plan
-from tgi_bench.plan.load_trial import ClosedLoop, FileKind, LoadTrial, OpenLoop, TraceTimes
 from tgi_bench.plan.workload import requests
+from tgi_bench.trials.load import ClosedLoop, FileKind, LoadTrial, OpenLoop, TraceTimes
 
 REQUESTS = 1000
 SHOWN = 100

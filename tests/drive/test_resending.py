@@ -7,7 +7,7 @@ import pytest
 from tests.drive.faulty_server import FaultyServer
 from tests.drive.loads import MS, TOKENS, at_rate, closed, outcomes, send, timed, trial
 from tgi_bench.load_observation import RequestObservation, RequestOutcome
-from tgi_bench.plan.load_trial import ClosedLoop, Fixed, Turns, Workload
+from tgi_bench.trials.load import ClosedLoop, Fixed, Turns, Workload
 
 OK = {RequestOutcome.OK}
 IN_VAIN = ("closes_when_reused", "resets_when_reused")

@@ -17,7 +17,7 @@ from tgi_bench.drive.stage import Listener, Progress, StageAsk
 from tgi_bench.errors import StepError
 from tgi_bench.load_observation import LoadStage, RequestOutcome
 from tgi_bench.observation import Outcome
-from tgi_bench.plan.load_trial import Arrivals, ClosedLoop
+from tgi_bench.trials.load import Arrivals, ClosedLoop
 
 LONG = timed(60_000 * MS)
 CUT_OFF, OK = RequestOutcome.CUT_OFF, RequestOutcome.OK

@@ -13,7 +13,7 @@ from tests.drive.loads import MS, TOKENS, at_rate, closed, outcomes, send, timed
 from tgi_bench.dialects.answer import OVERLOAD, told_error
 from tgi_bench.drive.refusal import NEVER_NS, SlotWaits, wait_ns
 from tgi_bench.load_observation import RequestOutcome, Waits
-from tgi_bench.plan.load_trial import ClosedLoop, Fixed, Turns, Workload
+from tgi_bench.trials.load import ClosedLoop, Fixed, Turns, Workload
 
 S = 1000 * MS
 OVERLOADED = RequestOutcome.OVERLOADED

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tgi_bench.plan.arrivals import send_offsets_ns
-from tgi_bench.plan.load_trial import OpenLoop, Process, RatePart
+from tgi_bench.trials.load import OpenLoop, Process, RatePart
 
 S = 10**9
 

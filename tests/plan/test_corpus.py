@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tgi_bench.errors import InputError
 from tgi_bench.plan.corpus import Corpus, Entry, parse_corpus
-from tgi_bench.plan.load_trial import FileKind
+from tgi_bench.trials.load import FileKind
 
 AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens
 2023-11-16 18:17:03.9799600,4808,10

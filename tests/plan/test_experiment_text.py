@@ -15,7 +15,7 @@ from tgi_bench.plan.experiment_text import load, load_plan, parse_overrides
 from tgi_bench.plan.matrix import idle_skips
 from tgi_bench.plan.plan import Override
 from tgi_bench.plan.task_expand import expand_tasks
-from tgi_bench.plan.task_keys import DirectExperiment
+from tgi_bench.trials.direct_keys import DirectExperiment
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 

@@ -10,7 +10,8 @@ from tests.plan.test_expand import BLOOMZ
 from tgi_bench.errors import ExperimentError
 from tgi_bench.plan.experiment import json_schema
 from tgi_bench.plan.experiment_text import load_plan
-from tgi_bench.plan.load_trial import (
+from tgi_bench.plan.plan import Plan
+from tgi_bench.trials.load import (
     ClosedLoop,
     Empirical,
     Extent,
@@ -33,7 +34,6 @@ from tgi_bench.plan.load_trial import (
     Workload,
     WorkloadFile,
 )
-from tgi_bench.plan.plan import Plan
 
 HEAD = """\
 experiment: e

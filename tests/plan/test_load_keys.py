@@ -7,7 +7,7 @@ import pytest
 from tgi_bench.codec import from_json, to_json
 from tgi_bench.errors import ExperimentError
 from tgi_bench.plan.experiment_text import load, load_plan, parse_overrides
-from tgi_bench.plan.load_trial import LoadTrial
+from tgi_bench.trials.load import LoadTrial
 
 HEAD = """\
 experiment: e

@@ -7,7 +7,7 @@ import pytest
 from tgi_bench.errors import ExperimentError
 from tgi_bench.plan.experiment_text import load, load_plan, parse_overrides
 from tgi_bench.plan.plan import Override, Plan
-from tgi_bench.plan.task_trial import (
+from tgi_bench.trials.direct import (
     DirectModel,
     Dtype,
     FindBatch,

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from tgi_bench.errors import InputError
 from tgi_bench.plan.corpus import Corpus, Entry
-from tgi_bench.plan.distinct_text import HEAD_WORDS, DistinctTexts
-from tgi_bench.plan.draws import sequence
-from tgi_bench.plan.lengths import lengths, mean_tokens
-from tgi_bench.plan.load_trial import (
+from tgi_bench.plan.prompts import HEAD_WORDS, WORDS, DistinctTexts
+from tgi_bench.plan.workload import RequestSpec, requests
+from tgi_bench.trials.draws import sequence
+from tgi_bench.trials.lengths import lengths, mean_tokens
+from tgi_bench.trials.load import (
     Empirical,
     FileKind,
     Fixed,
@@ -30,9 +31,6 @@ from tgi_bench.plan.load_trial import (
     Workload,
     WorkloadFile,
 )
-from tgi_bench.plan.prompts import WORDS
-from tgi_bench.plan.request_spec import RequestSpec
-from tgi_bench.plan.workload import requests
 
 PLAIN = Workload(Fixed(40), Fixed(8), None, None, None, 0)
 

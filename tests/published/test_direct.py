@@ -16,12 +16,12 @@ from tgi_bench.analysis.run import LAYOUT, Run, TableLayout
 from tgi_bench.errors import InputError, TableError
 from tgi_bench.kinds.direct.figures import DirectRecord, TaskSummary
 from tgi_bench.observation import PublishedEntry, PublishedMetric
-from tgi_bench.plan.task_trial import Dtype, GenerateTask, TaskDevice
 from tgi_bench.published.bigcode import bigcode_layout
 from tgi_bench.published.command import read_table
 from tgi_bench.published.direct import generate_entries, printed, summary_entries
 from tgi_bench.published.h2ogpt import h2ogpt_layout
 from tgi_bench.published.reading import PrintedGrid, items
+from tgi_bench.trials.direct import Dtype, GenerateTask, TaskDevice
 
 Golden = Callable[[str, str], None]
 Runs = Sequence[Run]

@@ -31,16 +31,6 @@ from tgi_bench.observation import (
     ShardFacts,
     StepObservation,
 )
-from tgi_bench.plan.load_trial import (
-    Arrivals,
-    ClosedLoop,
-    Extent,
-    Fixed,
-    LoadTrial,
-    Slo,
-    Until,
-    Workload,
-)
 from tgi_bench.plan.plan import (
     ArgumentValue,
     BatchTrial,
@@ -53,6 +43,16 @@ from tgi_bench.plan.plan import (
     Timeouts,
 )
 from tgi_bench.record.store import RunHeader
+from tgi_bench.trials.load import (
+    Arrivals,
+    ClosedLoop,
+    Extent,
+    Fixed,
+    LoadTrial,
+    Slo,
+    Until,
+    Workload,
+)
 
 DIGEST = "0a1b2c" + "f" * 58
 NEUTRAL = Sampling(False, None, None, None, None, None, False)

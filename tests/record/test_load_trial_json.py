@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from tests.record import samples
 from tgi_bench.codec import from_json, to_json
 from tgi_bench.dialects import API_NAMES
-from tgi_bench.plan.load_trial import (
+from tgi_bench.plan.plan import LoadTrial
+from tgi_bench.trials.load import (
     ClosedLoop,
     Empirical,
     Extent,
@@ -34,7 +35,6 @@ from tgi_bench.plan.load_trial import (
     Workload,
     WorkloadFile,
 )
-from tgi_bench.plan.plan import LoadTrial
 
 _count = st.integers(0, 10**9)
 _some = st.integers(1, 10**6)

@@ -36,11 +36,11 @@ from tgi_bench.observation import (
     StepObservation,
     TrialEnd,
 )
-from tgi_bench.plan.load_trial import TraceTimes
 from tgi_bench.plan.plan import ArgumentValue, Engine, Plan, Sampling, Timeouts
-from tgi_bench.plan.task_trial import Dtype, FindBatch, TaskDevice
 from tgi_bench.record.store import RunStore
 from tgi_bench.task_observation import DirectFacts, TaskRun
+from tgi_bench.trials.direct import Dtype, FindBatch, TaskDevice
+from tgi_bench.trials.load import TraceTimes
 
 FIRST, SECOND, THIRD = (t.trial_id for t in samples.plan().trials)
 LOAD = samples.load_trial().trial_id

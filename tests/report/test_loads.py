@@ -35,7 +35,9 @@ from tgi_bench.kinds.load.figures import LoadSummary, SearchAnswer, Steadiness
 from tgi_bench.kinds.load.group import groups
 from tgi_bench.load_observation import RequestOutcome
 from tgi_bench.observation import Outcome, TrialEnd
-from tgi_bench.plan.load_trial import (
+from tgi_bench.plan.plan import ANY_MODEL, MODEL_SERVED
+from tgi_bench.report.source import COMMAND
+from tgi_bench.trials.load import (
     METRICS,
     Arrivals,
     ClosedLoop,
@@ -60,8 +62,6 @@ from tgi_bench.plan.load_trial import (
     Workload,
     WorkloadFile,
 )
-from tgi_bench.plan.plan import ANY_MODEL, MODEL_SERVED
-from tgi_bench.report.source import COMMAND
 
 S = 1_000 * MS
 SERVER = deployment(1).deployment_id

@@ -8,9 +8,9 @@ from math import ceil, log2
 from typing import TYPE_CHECKING
 
 from tgi_bench.errors import InputError
-from tgi_bench.plan.lengths import mean_tokens
-from tgi_bench.plan.load_trial import ClosedLoop, Find, LoadTrial, OpenLoop
 from tgi_bench.plan.plan import ANY_MODEL, Deployment, Plan
+from tgi_bench.trials.lengths import mean_tokens
+from tgi_bench.trials.load import ClosedLoop, Find, LoadTrial, OpenLoop
 
 if TYPE_CHECKING:
     from tgi_bench.analysis.planned import TrialEstimate

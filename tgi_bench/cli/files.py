@@ -53,7 +53,7 @@ def require_files(plan: Plan) -> None:
             _require_file(trial.workload.file.path, "workload", "load.workload.file.path")
         if trial.tokenizer is not None:
             _require_file(_in_folder(trial.tokenizer), "tokenizer", "load.tokenizer")
-    from tgi_bench.plan.task_trial import SummarizeTask
+    from tgi_bench.trials.direct import SummarizeTask
 
     for task in plan.task_trials:
         if isinstance(task.task, SummarizeTask) and task.task.file is not None:

@@ -68,7 +68,7 @@ def _length(name: str, texts: tuple[str, ...]) -> Tree:
 
 
 def _slos(name: str, texts: tuple[str, ...]) -> Tree:
-    from tgi_bench.plan.load_trial import SUCCESS
+    from tgi_bench.trials.load import SUCCESS
 
     slos: dict[str, Tree] = {}
     for text in texts:

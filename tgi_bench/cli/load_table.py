@@ -8,7 +8,8 @@ from rich.console import Console
 from rich.table import Table
 
 from tgi_bench.analysis.remaining import LoadTime
-from tgi_bench.plan.load_trial import (
+from tgi_bench.report.durations import counted, duration
+from tgi_bench.trials.load import (
     ClosedLoop,
     Empirical,
     Extent,
@@ -26,7 +27,6 @@ from tgi_bench.plan.load_trial import (
     Uniform,
     Workload,
 )
-from tgi_bench.report.durations import counted, duration
 
 _HEADERS = ("Load", "Arrivals", "Prompt", "Output", "Measured", "Takes")
 

@@ -14,15 +14,15 @@ from tgi_bench.cli.tables import print_folded, say, standard_output
 from tgi_bench.engines.engine import Engine, engine_spec
 from tgi_bench.engines.versions import NEWEST, is_known
 from tgi_bench.plan.plan import BatchTrial, Deployment, Plan
-from tgi_bench.plan.task_trial import (
+from tgi_bench.report.durations import counted, duration
+from tgi_bench.report.table import Table
+from tgi_bench.trials.direct import (
     DirectModel,
     GenerateTask,
     SummarizeTask,
     TaskDevice,
     TaskTrial,
 )
-from tgi_bench.report.durations import counted, duration
-from tgi_bench.report.table import Table
 
 GIB = 2**30
 _SIZES = ("Sequence", "Decode", "Batch")

@@ -22,7 +22,7 @@ from tgi_bench.load_observation import RequestOutcome
 
 if TYPE_CHECKING:
     from tgi_bench.dialects.answer import Answer
-    from tgi_bench.plan.task_trial import DirectModel, GenerateTask, SummarizeTask
+    from tgi_bench.trials.direct import DirectModel, GenerateTask, SummarizeTask
 
 
 T = TypeVar("T")

@@ -30,10 +30,9 @@ from tgi_bench.drive.http_framing import FramingError, ResponseFraming
 from tgi_bench.drive.stage import planned_length_ns
 from tgi_bench.errors import TgiBenchError
 from tgi_bench.load_observation import ControlPair, RequestOutcome, SmallWrites
-from tgi_bench.plan.distinct_text import DistinctTexts
-from tgi_bench.plan.draws import text_seed
-from tgi_bench.plan.request_spec import RequestSpec
-from tgi_bench.plan.workload import requests
+from tgi_bench.plan.prompts import DistinctTexts
+from tgi_bench.plan.workload import RequestSpec, requests
+from tgi_bench.trials.draws import text_seed
 
 if TYPE_CHECKING:
     from tgi_bench.drive.preparation import Prepared

@@ -20,8 +20,8 @@ from tgi_bench.drive.channel import Channel, Message
 from tgi_bench.errors import StepError
 from tgi_bench.memory_evidence import KillCounter, out_of_memory
 from tgi_bench.observation import Outcome
-from tgi_bench.plan.task_trial import DirectModel
 from tgi_bench.task_observation import DirectFacts, TaskRun
+from tgi_bench.trials.direct import DirectModel
 
 _END_S = 10.0
 _TAIL_BYTES = 1 << 14

@@ -26,8 +26,8 @@ from tgi_bench.errors import InputError
 from tgi_bench.inert import one_line
 from tgi_bench.observation import Outcome
 from tgi_bench.plan.prompts import batch_prompts
-from tgi_bench.plan.task_trial import DirectModel, GenerateTask, SummarizeTask
 from tgi_bench.task_observation import DirectFacts, TaskCall, TaskPart, TaskRun
+from tgi_bench.trials.direct import DirectModel, GenerateTask, SummarizeTask
 
 if TYPE_CHECKING:
     from tgi_bench.torch_engine.model import LoadedModel

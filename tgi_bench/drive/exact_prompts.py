@@ -18,9 +18,9 @@ from tgi_bench.drive.load_files import TokenizerFile
 from tgi_bench.errors import InputError
 from tgi_bench.inert import shortened
 from tgi_bench.load_observation import RequestOutcome
-from tgi_bench.plan.load_trial import FileKind, LoadTrial
 from tgi_bench.plan.prompts import WORDS, batch_prompts
-from tgi_bench.plan.request_spec import RequestSpec
+from tgi_bench.plan.workload import RequestSpec
+from tgi_bench.trials.load import FileKind, LoadTrial
 
 Counts = Callable[[Sequence[str]], list[int]]
 """Tokens of each prompt, those that a tokenizer adds to every prompt included."""

@@ -15,7 +15,7 @@ from tgi_bench.drive import refusal
 from tgi_bench.drive.channel import JobFields, Returned
 from tgi_bench.drive.preparation import Prepared
 from tgi_bench.load_observation import RequestOutcome, Waits
-from tgi_bench.plan.request_spec import RequestSpec
+from tgi_bench.plan.workload import RequestSpec
 
 History = tuple[tuple[str, str], ...]
 REQUEST_ID = "x-request-id"

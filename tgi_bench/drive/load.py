@@ -18,7 +18,7 @@ from tgi_bench.drive.server_host import HostWatch
 from tgi_bench.drive.stage import Listener, StageAsk
 from tgi_bench.drive.workers import Ahead, cores, started, wait_until_ready
 from tgi_bench.load_observation import LoadStage, RequestObservation
-from tgi_bench.plan.load_trial import Arrivals, ClosedLoop, LoadTrial, OpenLoop, TraceTimes
+from tgi_bench.trials.load import Arrivals, ClosedLoop, LoadTrial, OpenLoop, TraceTimes
 
 _STREAMS_A_WORKER = 1024
 _RATE_A_WORKER = 2000.0

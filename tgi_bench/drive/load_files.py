@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from tgi_bench.errors import InputError
 from tgi_bench.inert import one_line, shortened
 from tgi_bench.plan.corpus import Corpus, parse_corpus
-from tgi_bench.plan.load_trial import LoadTrial, TraceTimes, WorkloadFile
 from tgi_bench.plan.workload import require_times
+from tgi_bench.trials.load import LoadTrial, TraceTimes, WorkloadFile
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -45,9 +45,8 @@ from tgi_bench.load_observation import (
 )
 from tgi_bench.observation import Outcome
 from tgi_bench.plan.arrivals import send_offsets_ns
-from tgi_bench.plan.load_trial import ClosedLoop, OpenLoop, TraceTimes
-from tgi_bench.plan.request_spec import RequestSpec
-from tgi_bench.plan.workload import requests
+from tgi_bench.plan.workload import RequestSpec, requests
+from tgi_bench.trials.load import ClosedLoop, OpenLoop, TraceTimes
 
 _LEAD_NS = 3_000_000
 _TIMED_LEAD_NS = 20_000_000

@@ -15,12 +15,12 @@ from tgi_bench.dialects.dialect import Abilities, Ask, AskOptions, body_bytes
 from tgi_bench.dialects.identity import LoadIdentity
 from tgi_bench.drive.connection import require_quick_acknowledgements
 from tgi_bench.load_observation import CacheCounters, PromptTexts, StageConditions
-from tgi_bench.plan.load_trial import LoadTrial
 from tgi_bench.plan.plan import ANY_MODEL
+from tgi_bench.trials.load import LoadTrial
 
 if TYPE_CHECKING:
     from tgi_bench.plan.corpus import Corpus
-    from tgi_bench.plan.request_spec import RequestSpec
+    from tgi_bench.plan.workload import RequestSpec
 
 
 LEAST_HEAD = 128

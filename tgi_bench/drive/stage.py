@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tgi_bench.load_observation import LoadPart, LoadStage, RequestObservation
-from tgi_bench.plan.load_trial import (
+from tgi_bench.plan.workload import RequestSpec
+from tgi_bench.trials.load import (
     LEAST_SEARCH_REQUESTS,
     Arrivals,
     ClosedLoop,
@@ -17,7 +18,6 @@ from tgi_bench.plan.load_trial import (
     OpenLoop,
     TraceTimes,
 )
-from tgi_bench.plan.request_spec import RequestSpec
 
 NO_END = 2**62
 

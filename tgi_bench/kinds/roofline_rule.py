@@ -21,7 +21,7 @@ from tgi_bench.kinds.batch.metrics import StepFigures, TrialSummary
 from tgi_bench.kinds.batch.scaling import has_figures
 from tgi_bench.kinds.load.figures import LoadSummary
 from tgi_bench.kinds.load.rows import load_rows, time_text
-from tgi_bench.plan.load_trial import Fixed
+from tgi_bench.trials.load import Fixed
 
 NAME = "no figure is faster than the hardware allows"
 LEAST_WEIGHTS_BYTES = 2**28

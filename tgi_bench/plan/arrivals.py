@@ -12,9 +12,9 @@ from fractions import Fraction
 from itertools import accumulate, count, repeat, takewhile
 from math import sqrt
 
-from tgi_bench.plan.draws import exponential, gamma, sequence
-from tgi_bench.plan.load_trial import OpenLoop, Process, RatePart
 from tgi_bench.sections.quantities import NS
+from tgi_bench.trials.draws import exponential, gamma, sequence
+from tgi_bench.trials.load import OpenLoop, Process, RatePart
 
 
 def send_offsets_ns(arrivals: OpenLoop, duration_ns: int | None, stream: str = "") -> Iterator[int]:

@@ -13,9 +13,9 @@ from typing import TypeGuard
 
 from tgi_bench.errors import InputError
 from tgi_bench.inert import one_line
-from tgi_bench.plan.lengths import MOST_TOKENS
-from tgi_bench.plan.load_trial import FileKind
 from tgi_bench.sections.quantities import NS
+from tgi_bench.trials.lengths import MOST_TOKENS
+from tgi_bench.trials.load import FileKind
 from tgi_bench.words import shown, suggestion
 
 MOONCAKE_BLOCK_TOKENS = 512

@@ -14,8 +14,7 @@ from tgi_bench.engines.versions import (
 from tgi_bench.errors import ExperimentError, InputError, Problem
 from tgi_bench.launch.deployment import deployment_id
 from tgi_bench.launch.launcher import Launcher, ServerAsked
-from tgi_bench.plan.experiment import BatchKeys, Experiment
-from tgi_bench.plan.load_keys import load_trials, trial_count
+from tgi_bench.plan.experiment import Experiment
 from tgi_bench.plan.matrix import Combination, combinations
 from tgi_bench.plan.plan import (
     BatchTrial,
@@ -27,6 +26,8 @@ from tgi_bench.plan.plan import (
     Timeouts,
 )
 from tgi_bench.plan.whole import digest_of, digested, require_batch_within, require_trials_within
+from tgi_bench.trials.batch import BatchKeys, batch_trials
+from tgi_bench.trials.load_keys import load_trials, trial_count
 
 
 def expand(
@@ -43,9 +44,11 @@ def expand(
     _check_arguments(experiment, version, chosen)
     launcher = _launcher(experiment, version, len(chosen))
     deployments = tuple(_deployment(experiment, launcher, c, version, assumed) for c in chosen)
-    trials = () if experiment.batches is None else _trials(experiment.batches, deployments)
+    trials = () if experiment.batches is None else _batches(experiment.batches, deployments)
     require_trials_within("load", len(deployments) * trial_count(experiment.load or ()))
-    loads = load_trials(experiment.load or (), deployments)
+    loads = load_trials(
+        experiment.load or (), [deployment.deployment_id for deployment in deployments]
+    )
     measured = {
         "experiment": experiment.experiment,
         "model": experiment.model,
@@ -152,24 +155,8 @@ def _deployment(
     )
 
 
-def _trials(batches: BatchKeys, deployments: Sequence[Deployment]) -> tuple[BatchTrial, ...]:
-    count = len(deployments) * len(batches.sequence_length) * len(batches.batch_size)
+def _batches(keys: BatchKeys, deployments: Sequence[Deployment]) -> tuple[BatchTrial, ...]:
+    count = len(deployments) * len(keys.sequence_length) * len(keys.batch_size)
     require_trials_within("batches", count)
-    require_batch_within("batches", batches.batch_size, batches.sequence_length)
-    return tuple(
-        BatchTrial(
-            trial_id=f"{deployment.deployment_id}/s{length}-d{batches.decode_length}-b{size}",
-            deployment_id=deployment.deployment_id,
-            batch_size=size,
-            sequence_length=length,
-            decode_length=batches.decode_length,
-            runs=batches.runs,
-            warmups=batches.warmups,
-            sampling=batches.sampling,
-            step_timeout_s=batches.step_timeout_s,
-            prompt_seed=batches.prompt_seed,
-        )
-        for deployment in deployments
-        for length in batches.sequence_length
-        for size in sorted(batches.batch_size)
-    )
+    require_batch_within("batches", keys.batch_size, keys.sequence_length)
+    return batch_trials(keys, [deployment.deployment_id for deployment in deployments])

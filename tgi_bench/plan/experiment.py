@@ -22,23 +22,21 @@ from tgi_bench.errors import ExperimentError, Problem
 from tgi_bench.launch import LAUNCHERS, launcher_named
 from tgi_bench.launch.embedded import EmbeddedKeys
 from tgi_bench.launch.launcher import Launcher
-from tgi_bench.plan.load_keys import Loads
-from tgi_bench.plan.load_rules import load_problems
-from tgi_bench.plan.task_keys import DirectExperiment, task_problems
 from tgi_bench.sections.refusal import pattern_sentence, refusals
 from tgi_bench.sections.section import (
     NAME_PATTERN,
-    Sampling,
+    Seconds,
     Section,
-    Seed,
-    Size,
-    Sizes,
     Word,
     no_duplicates,
     one_or_list,
     refused,
     refused_value,
 )
+from tgi_bench.trials.batch import BatchKeys
+from tgi_bench.trials.direct_keys import DirectExperiment, task_problems
+from tgi_bench.trials.load_keys import Loads
+from tgi_bench.trials.load_rules import load_problems
 from tgi_bench.words import shown
 
 if TYPE_CHECKING:
@@ -101,7 +99,6 @@ MatchedArguments = Annotated[
     BeforeValidator(one_or_list, json_schema_input_type=Scalar | list[Scalar]),
     Field(min_length=1),
 ]
-Seconds = Annotated[float, Field(gt=0, le=7 * 24 * 3600, allow_inf_nan=False)]
 
 
 class TimeoutKeys(Section):
@@ -183,27 +180,6 @@ class ServerKeys(
             return kind(given[kind.section])
         own = {name: given[name] for name in kind.Keys.model_fields}
         return kind(kind.Keys.model_construct(**own))
-
-
-class BatchKeys(Section):
-    """Prefill and decode steps over gRPC: one trial for each sequence length and batch size."""
-
-    sequence_length: Sizes
-    """Prompt tokens of each request."""
-    decode_length: Size
-    """New tokens of each request; prefill emits the first, so 1 leaves no decode step."""
-    batch_size: Sizes
-    """Requests in a batch; run in ascending order."""
-    runs: Size
-    """Measured runs of each trial."""
-    warmups: Annotated[int, Field(ge=0, le=2**31 - 1)] = 1
-    """Runs before them that are recorded and left out of every figure."""
-    sampling: Sampling = Field(default_factory=Sampling)
-    """How the next token is chosen."""
-    step_timeout_s: Seconds = 600.0
-    """Seconds that one step may take."""
-    prompt_seed: Seed | None = None
-    """Seed of the prompts; 0 is a seed. Without one each run has prompts of its own."""
 
 
 class Experiment(Section):

@@ -15,49 +15,13 @@ from tgi_bench.launch.deployment import Deployment as Deployment
 from tgi_bench.launch.deployment import LauncherArgument as LauncherArgument
 from tgi_bench.launch.deployment import Timeouts as Timeouts
 from tgi_bench.launch.launcher import ASSUMED_ACCELERATOR as ASSUMED_ACCELERATOR
-from tgi_bench.plan.load_trial import LoadTrial as LoadTrial
-from tgi_bench.plan.task_trial import DirectModel, TaskTrial
 from tgi_bench.sections.section import Sampling as Sampling
+from tgi_bench.trials.batch import BatchTrial as BatchTrial
+from tgi_bench.trials.direct import DirectModel, TaskTrial
+from tgi_bench.trials.load import LoadTrial as LoadTrial
 
 ANY_MODEL = "auto"
 """A model's name where a running server is to say it."""
-
-
-@dataclass(frozen=True, slots=True)
-class BatchTrial:
-    """`warmups` then `runs` times: one Prefill and decode_length - 1 Decodes of one batch.
-
-    trial_id: "<deployment_id>/s<sequence_length>-d<decode_length>-b<batch_size>".
-    batch_size: requests in the batch. sequence_length: prompt tokens of each request.
-    decode_length: new tokens of each request, of which prefill emits the first.
-    step_timeout_s: for one step. prompt_seed: of the prompts; 0 is a seed. None: each
-        run has prompts of its own.
-    """
-
-    trial_id: str
-    deployment_id: str
-    batch_size: int
-    sequence_length: int
-    decode_length: int
-    runs: int
-    warmups: int
-    sampling: Sampling
-    step_timeout_s: float
-    prompt_seed: int | None
-
-    @property
-    def shape(self) -> tuple[str, int, int]:
-        """Trials of one shape differ in batch size only."""
-        return (self.deployment_id, self.sequence_length, self.decode_length)
-
-    def kv_tokens(self, block_tokens: int) -> int:
-        """Tokens of KV cache that the batch takes up at its end, in blocks of block_tokens.
-
-        The last new token is never written back, so a request ends with
-        sequence_length + decode_length - 1 tokens, rounded up to whole blocks.
-        """
-        tokens = self.sequence_length + self.decode_length - 1
-        return self.batch_size * (-(-tokens // block_tokens) * block_tokens)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,8 @@ from itertools import product
 
 from tgi_bench.errors import ExperimentError, Problem
 from tgi_bench.plan.plan import Override, Plan
-from tgi_bench.plan.task_keys import (
-    DirectExperiment,
-    GenerateKeys,
-    SummarizeKeys,
-    TransformersKeys,
-)
-from tgi_bench.plan.task_trial import (
+from tgi_bench.plan.whole import digest_of, digested, require_batch_within, require_trials_within
+from tgi_bench.trials.direct import (
     DirectModel,
     Dtype,
     FindBatch,
@@ -21,7 +16,12 @@ from tgi_bench.plan.task_trial import (
     SummarizeTask,
     TaskTrial,
 )
-from tgi_bench.plan.whole import digest_of, digested, require_batch_within, require_trials_within
+from tgi_bench.trials.direct_keys import (
+    DirectExperiment,
+    GenerateKeys,
+    SummarizeKeys,
+    TransformersKeys,
+)
 from tgi_bench.words import suggestion
 
 _VARIABLE = ("dtype", "num_shard", "layer_split")
@@ -38,11 +38,10 @@ def expand_tasks(
     keys, restrictions = _restricted(experiment.transformers, only)
     models = _models(experiment.model, keys)
     generate = experiment.generate
-    per_model = 0 if generate is None else len(generate.prompt_tokens) * len(_sizes(generate))
-    require_trials_within(
-        "generate", len(models) * (per_model + (experiment.summarize is not None))
-    )
+    require_trials_within("transformers", len(models))
     if generate is not None:
+        per_model = len(generate.prompt_tokens) * len(_sizes(generate))
+        require_trials_within("generate", len(models) * per_model)
         require_batch_within("generate", generate.batch_size or (), generate.prompt_tokens)
     trials = tuple(
         trial

@@ -9,9 +9,9 @@ from hashlib import sha256
 from typing import Any
 
 from tgi_bench.errors import ExperimentError, Problem
-from tgi_bench.plan.load_trial import FileKind, LoadTrial
 from tgi_bench.plan.plan import BatchTrial
-from tgi_bench.plan.task_trial import TaskTrial
+from tgi_bench.trials.direct import TaskTrial
+from tgi_bench.trials.load import FileKind, LoadTrial
 
 MOST_TRIALS = 100_000
 """Its own size would fill the client's memory before the first step."""

@@ -3,17 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import count, islice, repeat
 
 from tgi_bench.errors import InputError
 from tgi_bench.inert import one_line
 from tgi_bench.plan.corpus import CSV_TIME, MOONCAKE_BLOCK_TOKENS, Corpus, Entry
-from tgi_bench.plan.distinct_text import DistinctTexts
-from tgi_bench.plan.draws import Draw, below, sequence, shuffled, text_seed
-from tgi_bench.plan.lengths import MOST_TOKENS, lengths
-from tgi_bench.plan.load_keys import OUTPUT_TOKENS, PROMPT_TOKENS
-from tgi_bench.plan.load_trial import Fixed, SharedPrefix, Turns, Workload
-from tgi_bench.plan.request_spec import RequestSpec
+from tgi_bench.plan.prompts import DistinctTexts
+from tgi_bench.trials.draws import Draw, below, sequence, shuffled, text_seed
+from tgi_bench.trials.lengths import MOST_TOKENS, lengths
+from tgi_bench.trials.load import Fixed, SharedPrefix, Turns, Workload
+from tgi_bench.trials.load_keys import OUTPUT_TOKENS, PROMPT_TOKENS
+
+
+@dataclass(frozen=True, slots=True)
+class RequestSpec:
+    """What one request asks.
+
+    conversation, turn: 0-based; requests of one conversation follow each other, each waiting
+        think_ns after the answer before (0 for turn 0).
+    text: the new prompt, or the new user message of a conversation: at least prompt_tokens words,
+        so that a server that truncates to prompt_tokens sees that many; a file's own text as it is.
+    parts: of how many of the text's words, and tokens, each part of it is that other requests may
+        share: a shared head and the rest, blocks of a trace; () where it is of one piece.
+    messages: a file's own (role, text) list instead of text; () where there is none.
+    prompt_tokens: None where a file's text is sent as it is.
+    at_ns: its time in a trace, from the first one's; None elsewhere.
+    """
+
+    conversation: int
+    turn: int
+    text: str
+    messages: tuple[tuple[str, str], ...]
+    prompt_tokens: int | None
+    output_tokens: int
+    think_ns: int
+    at_ns: int | None
+    parts: tuple[int, ...] = ()
 
 
 def requests(

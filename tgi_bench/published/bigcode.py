@@ -22,7 +22,6 @@ from tgi_bench.observation import (
     PublishedValue,
     TrialEnd,
 )
-from tgi_bench.plan.task_trial import GenerateTask
 from tgi_bench.published.direct import generate_entries, one_of, require_direct
 from tgi_bench.published.facts import known
 from tgi_bench.published.reading import (
@@ -39,6 +38,7 @@ from tgi_bench.published.reading import (
 from tgi_bench.report.markdown_page import begins_line
 from tgi_bench.report.table import Table, markdown
 from tgi_bench.report.words import UNDEFINED
+from tgi_bench.trials.direct import GenerateTask
 
 Entries = Sequence[PublishedEntry]
 

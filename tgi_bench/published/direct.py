@@ -21,7 +21,7 @@ from tgi_bench.observation import (
     PublishedValue,
     TrialEnd,
 )
-from tgi_bench.plan.task_trial import GenerateTask
+from tgi_bench.trials.direct import GenerateTask
 
 QUANTIZE = {"int8": "bitsandbytes", "nf4": "bitsandbytes-nf4", "fp4": "bitsandbytes-fp4"}
 """text-generation-launcher's word for weights that are not of a dtype."""

@@ -21,7 +21,6 @@ from tgi_bench.observation import (
     PublishedMetric,
     PublishedValue,
 )
-from tgi_bench.plan.task_trial import GenerateTask, TaskTrial
 from tgi_bench.published.direct import QUANTIZE, one_of, require_direct, summary_entries
 from tgi_bench.published.facts import known
 from tgi_bench.published.reading import (
@@ -39,6 +38,7 @@ from tgi_bench.published.reading import (
 )
 from tgi_bench.report.table import Table, markdown
 from tgi_bench.report.words import UNDEFINED
+from tgi_bench.trials.direct import GenerateTask, TaskTrial
 
 Entries = Sequence[PublishedEntry]
 

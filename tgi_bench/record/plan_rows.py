@@ -21,7 +21,7 @@ from tgi_bench.plan.plan import (
     Plan,
     Timeouts,
 )
-from tgi_bench.plan.task_trial import TaskTrial
+from tgi_bench.trials.direct import TaskTrial
 
 _DEPLOYMENT_COLUMNS = (
     "deployment_id, launcher, model, image, tgi_version, version_assumed, engine, "

@@ -72,6 +72,7 @@ Sizes = Annotated[
     AfterValidator(no_duplicates),
 ]
 Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]
+Seconds = Annotated[float, Field(gt=0, le=7 * 24 * 3600, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
 Word = Annotated[str, Field(pattern=WORD_PATTERN, max_length=WORD_CHARACTERS)]

@@ -24,7 +24,11 @@ from tgi_bench.analysis.client_error import (
 from tgi_bench.errors import InputError, LaunchError, TgiBenchError
 from tgi_bench.launch.left_behind import NULL_SERVER, owned_folder
 from tgi_bench.load_observation import ClientFloor, LoadStage, RequestObservation
-from tgi_bench.plan.load_trial import (
+from tgi_bench.sections.section import Sampling
+from tgi_bench.selfcheck.memory_watch import MemoryPeak, watched
+from tgi_bench.server.null.loop import HOST
+from tgi_bench.server.null.timing import ServedLog, StreamPace, decode
+from tgi_bench.trials.load import (
     ClosedLoop,
     Extent,
     Fixed,
@@ -33,10 +37,6 @@ from tgi_bench.plan.load_trial import (
     Process,
     Workload,
 )
-from tgi_bench.sections.section import Sampling
-from tgi_bench.selfcheck.memory_watch import MemoryPeak, watched
-from tgi_bench.server.null.loop import HOST
-from tgi_bench.server.null.timing import ServedLog, StreamPace, decode
 
 _END_S = 30.0
 """After it a null server that was told to stop is killed."""

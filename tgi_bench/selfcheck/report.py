@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from tgi_bench.analysis.client_error import Percentiles
 from tgi_bench.errors import InputError
 from tgi_bench.load_observation import ClientFloor
-from tgi_bench.plan.load_trial import Fixed, OpenLoop
 from tgi_bench.record import environment
 from tgi_bench.report.json_text import Json, json_text
 from tgi_bench.report.table import Table
 from tgi_bench.selfcheck import loads
 from tgi_bench.selfcheck.loads import CheckLoad, CheckResult, RunLoad, check
+from tgi_bench.trials.load import Fixed, OpenLoop
 
 SCHEMA = "tgi-bench-selfcheck"
 SCHEMA_VERSION = 1

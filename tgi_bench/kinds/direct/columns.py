@@ -10,13 +10,13 @@ from tgi_bench.analysis.samples import Distribution
 from tgi_bench.kinds.batch.columns import DISTRIBUTION
 from tgi_bench.kinds.direct import words as task_words
 from tgi_bench.kinds.direct.figures import DirectRecord, TaskFigures, TaskSummary
-from tgi_bench.plan.task_trial import GenerateTask
 from tgi_bench.report import units
 from tgi_bench.report.column import OUTCOME, PLACE, VERDICT, Column, Grid, TrialRow, fields, of
 from tgi_bench.report.json_text import Json, ended
 from tgi_bench.report.table import Table
 from tgi_bench.report.words import UNDEFINED, cell_word
 from tgi_bench.task_observation import DirectFacts
+from tgi_bench.trials.direct import GenerateTask
 
 SIZES: tuple[Column[TaskFigures], ...] = (
     Column("prompt_tokens", lambda f: f.prompt_tokens, "Prompt tokens"),

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from tgi_bench.analysis.samples import Distribution
 from tgi_bench.kinds.direct.search import LargestBatch
 from tgi_bench.observation import TrialEnd
-from tgi_bench.plan.task_trial import DirectModel, TaskTrial
 from tgi_bench.task_observation import DirectFacts
+from tgi_bench.trials.direct import DirectModel, TaskTrial
 
 
 @dataclass(frozen=True, slots=True)

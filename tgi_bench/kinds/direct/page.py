@@ -25,7 +25,6 @@ from tgi_bench.kinds.direct.rules import mends, rows_of, task_checks
 from tgi_bench.kinds.direct.summary import TASK_DEFINITIONS, summarise_task
 from tgi_bench.kinds.kind import NoFigures, Stored, View
 from tgi_bench.kinds.measured_windows import measured_tasks
-from tgi_bench.plan.task_trial import GenerateTask, SummarizeTask
 from tgi_bench.report import units
 from tgi_bench.report.column import VERDICT, Column, Grid, of
 from tgi_bench.report.json_text import Json
@@ -37,6 +36,7 @@ from tgi_bench.report.words import (
     short_reason,
 )
 from tgi_bench.task_observation import DirectFacts, TaskRun
+from tgi_bench.trials.direct import GenerateTask, SummarizeTask
 
 _PROMPT, _NEW, _CALLS = SIZES
 _PER_S, _ = SPEED

@@ -21,7 +21,7 @@ from tgi_bench.analysis.run import Run
 from tgi_bench.kinds.batch.rules import LEAST_RUNS, MOST_FIRST_RUN_EXCESS, MOST_SPREAD
 from tgi_bench.kinds.direct.figures import TaskFigures, TaskSummary
 from tgi_bench.observation import Outcome
-from tgi_bench.plan.task_trial import GenerateTask, SummarizeTask, TaskTrial
+from tgi_bench.trials.direct import GenerateTask, SummarizeTask, TaskTrial
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,9 @@ from tgi_bench.errors import LaunchError, StepError
 from tgi_bench.kinds.direct.search import BatchProbe, LargestBatch, bracket, next_batch
 from tgi_bench.kinds.running import Running, Watcher, next_run
 from tgi_bench.observation import Outcome, TrialEnd
-from tgi_bench.plan.task_trial import DirectModel, GenerateTask, TaskTrial
 from tgi_bench.report.durations import counted, duration
 from tgi_bench.task_observation import DirectFacts, TaskRun
+from tgi_bench.trials.direct import DirectModel, GenerateTask, TaskTrial
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tgi_bench.plan.task_trial import FindBatch
+from tgi_bench.trials.direct import FindBatch
 
 
 @dataclass(frozen=True, slots=True)

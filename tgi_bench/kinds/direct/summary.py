@@ -10,8 +10,8 @@ from tgi_bench.analysis.samples import distribution
 from tgi_bench.kinds.direct.figures import TaskFigures, TaskSummary
 from tgi_bench.kinds.direct.search import BatchProbe, bracket
 from tgi_bench.observation import Outcome, TrialEnd
-from tgi_bench.plan.task_trial import GenerateTask, TaskTrial
 from tgi_bench.task_observation import TaskRun
+from tgi_bench.trials.direct import GenerateTask, TaskTrial
 
 TASK_DEFINITIONS = (
     (

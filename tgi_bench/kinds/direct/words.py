@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from tgi_bench.analysis.run import Run
 from tgi_bench.kinds.direct.figures import DirectRecord
-from tgi_bench.plan.task_trial import DirectModel, GenerateTask, SummarizeTask, TaskTrial
 from tgi_bench.task_observation import DirectFacts
+from tgi_bench.trials.direct import DirectModel, GenerateTask, SummarizeTask, TaskTrial
 
 TENSOR_PARALLEL = "tensor parallel"
 LAYERS_SPLIT = "layers split"

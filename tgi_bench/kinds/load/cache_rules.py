@@ -6,7 +6,7 @@ from tgi_bench.analysis.rules import Rule, Seen
 from tgi_bench.kinds.load.figures import StageSummary
 from tgi_bench.kinds.load.rows import LoadRow
 from tgi_bench.load_observation import PromptTexts
-from tgi_bench.plan.load_trial import FileKind, Workload
+from tgi_bench.trials.load import FileKind, Workload
 
 MOST_CACHED = 0.01
 """Of the tokens of all prompts, above what they share as was asked."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from tgi_bench.kinds.load.figures import CachedTokens
 from tgi_bench.load_observation import RequestObservation, StageConditions
-from tgi_bench.plan.load_trial import FileKind, Workload
+from tgi_bench.trials.load import FileKind, Workload
 
 HEAD_SHARE = 0.1
 """Of a prompt: what a template may put before it, where nobody counted that."""

@@ -8,7 +8,7 @@ from tgi_bench.kinds.load.figures import StageSummary
 from tgi_bench.kinds.load.metrics import figure_of
 from tgi_bench.kinds.load.search import LEAST_SUCCESS, keeps_up, met
 from tgi_bench.load_observation import RequestOutcome
-from tgi_bench.plan.load_trial import SUCCESS, LoadTrial, Slo
+from tgi_bench.trials.load import SUCCESS, LoadTrial, Slo
 
 _Z = 1.959964
 """95 % of a normal distribution lie within so many standard deviations."""

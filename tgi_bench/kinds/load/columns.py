@@ -15,7 +15,6 @@ from tgi_bench.kinds.load.missed import all_met, goals_of
 from tgi_bench.kinds.load.search import met
 from tgi_bench.load_observation import ClientFloor, LoadStage, StageConditions
 from tgi_bench.observation import Outcome
-from tgi_bench.plan.load_trial import LoadTrial
 from tgi_bench.report import units
 from tgi_bench.report.column import (
     DEPLOYMENT,
@@ -33,6 +32,7 @@ from tgi_bench.report.json_text import Json, ended
 from tgi_bench.report.table import Table
 from tgi_bench.report.units import Value
 from tgi_bench.report.words import UNDEFINED, outcome_words
+from tgi_bench.trials.load import LoadTrial
 
 
 def _time(

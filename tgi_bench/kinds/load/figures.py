@@ -9,7 +9,7 @@ from enum import StrEnum
 from tgi_bench.analysis.samples import Figure, LoadDistribution
 from tgi_bench.load_observation import ClientFacts, LoadStage, RequestOutcome
 from tgi_bench.observation import Outcome, TrialEnd
-from tgi_bench.plan.load_trial import LoadTrial
+from tgi_bench.trials.load import LoadTrial
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ MOST_OFF = 0.05
 
 
 def samples_of(metric: str, requests: Sequence[RequestObservation]) -> Samples:
-    """The samples of one of plan.load_trial.METRICS; owners are indexes of `requests`."""
+    """The samples of one of trials.load.METRICS; owners are indexes of `requests`."""
     if metric in GAPS:
         return _gap_samples(metric, requests)
     formula = OF_REQUEST[metric]
@@ -78,7 +78,7 @@ def arrivals(requests: Sequence[RequestObservation]) -> tuple[Ints, Ints]:
 def each_statistic(samples: Samples, statistic: str, requests: int) -> Floats:
     """The statistic of each request's own samples, in ns; NaN where it has none.
 
-    statistic: one of plan.load_trial.STATISTICS; percentiles by nearest rank, however few.
+    statistic: one of trials.load.STATISTICS; percentiles by nearest rank, however few.
     """
     figures = np.full(requests, np.nan)
     if not len(samples.values_ns):

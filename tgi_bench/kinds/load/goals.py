@@ -10,12 +10,12 @@ from tgi_bench.kinds.load import words
 from tgi_bench.kinds.load.columns import STAGE, VALUE, met_word
 from tgi_bench.kinds.load.figures import LoadSummary
 from tgi_bench.kinds.load.missed import Goal, goals
-from tgi_bench.plan.load_trial import Sought
 from tgi_bench.report import units
 from tgi_bench.report.column import PLACE, VERDICT, Column, Grid, TrialRow, fields, of
 from tgi_bench.report.json_text import Json
 from tgi_bench.report.table import markdown
 from tgi_bench.report.words import UNDEFINED, deployment_heading, num_shard
+from tgi_bench.trials.load import Sought
 
 
 @dataclass(frozen=True, slots=True)

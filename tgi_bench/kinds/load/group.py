@@ -9,8 +9,8 @@ from tgi_bench.kinds.load.figures import LoadSummary, StageSummary
 from tgi_bench.kinds.load.words import load_name, value_asked
 from tgi_bench.load_observation import LoadStage
 from tgi_bench.observation import Outcome
-from tgi_bench.plan.load_trial import Arrivals, ClosedLoop, LoadTrial, OpenLoop
 from tgi_bench.report.words import NOT_FINISHED, UNDEFINED, cell_word, short_reason
+from tgi_bench.trials.load import Arrivals, ClosedLoop, LoadTrial, OpenLoop
 
 PARTIAL = "partial"
 """Beside figures of a load that was cut off: they are of what was measured until then."""

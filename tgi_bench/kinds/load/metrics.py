@@ -10,7 +10,7 @@ from collections.abc import Callable
 from tgi_bench.analysis.samples import METHOD, PER_MILLE, Figure, LoadDistribution, statistic_of
 from tgi_bench.kinds.load.figures import StageSummary
 from tgi_bench.load_observation import RequestObservation
-from tgi_bench.plan.load_trial import ClosedLoop, LoadTrial, OpenLoop, Sought
+from tgi_bench.trials.load import ClosedLoop, LoadTrial, OpenLoop, Sought
 
 NS_PER_S = 1_000_000_000
 LATE_NS = 1_000_000
@@ -200,7 +200,7 @@ def split_metric(name: str) -> tuple[str, str]:
 
 
 def distribution_of(stage: StageSummary, metric: str) -> LoadDistribution | None:
-    """A stage's distribution by the metric's name in plan.load_trial.METRICS."""
+    """A stage's distribution by the metric's name in trials.load.METRICS."""
     return {
         "ttft": stage.ttft,
         "service_ttft": stage.service_ttft,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tgi_bench.kinds.load.figures import LoadSummary, StageSummary
-from tgi_bench.plan.load_trial import Slo
+from tgi_bench.trials.load import Slo
 
 
 @dataclass(frozen=True, slots=True)

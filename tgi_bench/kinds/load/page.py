@@ -32,11 +32,11 @@ from tgi_bench.kinds.load.rules import load_checks
 from tgi_bench.kinds.load.search_page import answer, search
 from tgi_bench.kinds.measured_windows import measured_stages
 from tgi_bench.load_observation import ClientFloor, LoadStage, RequestObservation, RequestOutcome
-from tgi_bench.plan.load_trial import LEAST_SEARCH_REQUESTS, LoadTrial, Sought
 from tgi_bench.report import units
 from tgi_bench.report.json_text import Json
 from tgi_bench.report.table import Table, markdown
 from tgi_bench.report.words import deployment_heading, outcome_words, short_reason
+from tgi_bench.trials.load import LEAST_SEARCH_REQUESTS, LoadTrial, Sought
 
 _INTERVALS = "In brackets: 95% bootstrap confidence intervals.\n"
 _MOST_REASONS = 3

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import PurePath
 
 from tgi_bench.kinds.load.words import counted, plain, seconds
-from tgi_bench.plan.load_keys import OUTPUT_TOKENS
-from tgi_bench.plan.load_trial import (
+from tgi_bench.trials.load import (
     Empirical,
     FileKind,
     Fixed,
@@ -17,6 +16,7 @@ from tgi_bench.plan.load_trial import (
     Uniform,
     Workload,
 )
+from tgi_bench.trials.load_keys import OUTPUT_TOKENS
 
 _MOST_VALUES = 8
 """Values of an empirical length that are listed; of more only their range is."""

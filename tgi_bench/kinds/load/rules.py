@@ -22,7 +22,7 @@ from tgi_bench.kinds.load.metrics import distribution_of, figure_of, split_metri
 from tgi_bench.kinds.load.rows import LoadRow, load_rows, time_text, waits_text
 from tgi_bench.kinds.load.steady_rules import STEADY
 from tgi_bench.load_observation import ClientFloor, LoadPart, RequestOutcome
-from tgi_bench.plan.load_trial import SUCCESS, OpenLoop, Process
+from tgi_bench.trials.load import SUCCESS, OpenLoop, Process
 
 
 def accepted(rows: Sequence[LoadRow]) -> tuple[LoadRow, ...]:

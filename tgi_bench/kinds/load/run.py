@@ -19,11 +19,11 @@ from tgi_bench.launch.launcher import RunningServer
 from tgi_bench.launch.secrets import headers_of
 from tgi_bench.load_observation import LoadPart, LoadStage, RequestObservation, RequestOutcome
 from tgi_bench.observation import Outcome, TrialEnd
-from tgi_bench.plan.load_trial import ClosedLoop, LoadTrial, OpenLoop
 from tgi_bench.plan.plan import Deployment
 from tgi_bench.record.runs import require_room
 from tgi_bench.record.store import RunStore
 from tgi_bench.report.durations import counted
+from tgi_bench.trials.load import ClosedLoop, LoadTrial, OpenLoop
 
 _TORN = frozenset(
     {

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tgi_bench.kinds.load.figures import SearchAnswer, StageSummary
-from tgi_bench.plan.load_trial import SUCCESS, Find, LoadTrial, Sought
+from tgi_bench.trials.load import SUCCESS, Find, LoadTrial, Sought
 
 LEAST_SUCCESS = 0.99
 """Share of requests that must end well where no SLO says it."""

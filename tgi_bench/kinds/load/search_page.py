@@ -9,10 +9,10 @@ from tgi_bench.kinds.load.figures import LoadSummary, SearchAnswer, StageSummary
 from tgi_bench.kinds.load.group import PARTIAL
 from tgi_bench.kinds.load.metrics import figure_of
 from tgi_bench.kinds.load.search import keeps_up, met, succeeded
-from tgi_bench.plan.load_trial import SUCCESS, Find, LoadTrial, Sought
 from tgi_bench.report import units
 from tgi_bench.report.table import Table, markdown
 from tgi_bench.report.words import UNDEFINED
+from tgi_bench.trials.load import SUCCESS, Find, LoadTrial, Sought
 
 
 def search(load: LoadSummary, find: Find) -> str:

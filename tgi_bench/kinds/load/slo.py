@@ -17,7 +17,7 @@ from tgi_bench.analysis.samples import (
 from tgi_bench.kinds.load.gaps import each_statistic, samples_of, tokens_an_event
 from tgi_bench.kinds.load.metrics import GAPS, OF_REQUEST, STREAMED, split_metric
 from tgi_bench.load_observation import RequestObservation
-from tgi_bench.plan.load_trial import SUCCESS, LoadTrial, Slo
+from tgi_bench.trials.load import SUCCESS, LoadTrial, Slo
 
 Metrics = Mapping[str, LoadDistribution | None]
 

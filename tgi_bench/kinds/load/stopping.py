@@ -10,7 +10,7 @@ from tgi_bench.analysis.samples import LEAST_REQUESTS, LEAST_SAMPLES
 from tgi_bench.kinds.load.gaps import samples_of, tokens_an_event
 from tgi_bench.kinds.load.metrics import GAPS, STREAMED, split_metric
 from tgi_bench.load_observation import LoadPart, RequestObservation, RequestOutcome
-from tgi_bench.plan.load_trial import LoadTrial, Until
+from tgi_bench.trials.load import LoadTrial, Until
 
 RESAMPLES = 200
 MOST_REQUESTS = 20_000

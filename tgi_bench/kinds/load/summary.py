@@ -28,7 +28,7 @@ from tgi_bench.kinds.load.throughput import throughput
 from tgi_bench.kinds.load.window import find_window, in_window, mean_in_flight
 from tgi_bench.load_observation import LoadPart, LoadStage, RequestObservation, RequestOutcome
 from tgi_bench.observation import TrialEnd
-from tgi_bench.plan.load_trial import METRICS, LoadTrial
+from tgi_bench.trials.load import METRICS, LoadTrial
 
 MOST_REASONS = 20
 

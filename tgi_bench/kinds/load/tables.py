@@ -15,12 +15,12 @@ from tgi_bench.kinds.load.group import GroupRow, missing
 from tgi_bench.kinds.load.host_rules import others_text
 from tgi_bench.kinds.load.metrics import split_metric
 from tgi_bench.load_observation import LoadPart
-from tgi_bench.plan.load_trial import METRICS, SUCCESS, ClosedLoop, LoadTrial, Slo
 from tgi_bench.report import units
 from tgi_bench.report.column import Column, Grid, of
 from tgi_bench.report.table import Table
 from tgi_bench.report.units import Value
 from tgi_bench.report.words import UNDEFINED
+from tgi_bench.trials.load import METRICS, SUCCESS, ClosedLoop, LoadTrial, Slo
 
 
 @dataclass(frozen=True, slots=True)

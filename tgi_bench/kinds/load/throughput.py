@@ -16,7 +16,7 @@ from tgi_bench.kinds.load.gaps import arrivals
 from tgi_bench.kinds.load.metrics import NS_PER_S
 from tgi_bench.kinds.load.slo import met_each
 from tgi_bench.load_observation import RequestObservation, RequestOutcome
-from tgi_bench.plan.load_trial import LoadTrial
+from tgi_bench.trials.load import LoadTrial
 
 LEAST_BLOCKS = 10
 MOST_BLOCKS = 50

@@ -14,7 +14,7 @@ from tgi_bench.analysis.bootstrap import Floats, Ints
 from tgi_bench.kinds.load.figures import Window
 from tgi_bench.kinds.load.metrics import closed_loop, constant_rate, e2e_ns
 from tgi_bench.load_observation import LoadPart, LoadStage, RequestObservation, RequestOutcome
-from tgi_bench.plan.load_trial import LoadTrial
+from tgi_bench.trials.load import LoadTrial
 
 STEADY_SHARE = 0.95
 """Of the median in flight: what a closed loop must hold."""

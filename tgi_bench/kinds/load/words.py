@@ -8,7 +8,9 @@ from tgi_bench.analysis.samples import LoadDistribution
 from tgi_bench.dialects import AUTO, speaking
 from tgi_bench.kinds.load.figures import StageSummary
 from tgi_bench.load_observation import LoadStage
-from tgi_bench.plan.load_trial import (
+from tgi_bench.report import units
+from tgi_bench.sections.section import Sampling
+from tgi_bench.trials.load import (
     METRICS,
     SUCCESS,
     Arrivals,
@@ -22,8 +24,6 @@ from tgi_bench.plan.load_trial import (
     Sought,
     TraceTimes,
 )
-from tgi_bench.report import units
-from tgi_bench.sections.section import Sampling
 
 METRIC_NAMES = dict(
     zip(

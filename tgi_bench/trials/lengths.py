@@ -12,8 +12,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
-from tgi_bench.plan.draws import Draw, below
 from tgi_bench.sections.section import FromYaml, Positive, Section, Value, refused, refused_value
+from tgi_bench.trials.draws import Draw, below
 from tgi_bench.words import shown
 
 MOST_TOKENS = 10_000_000

@@ -7,12 +7,12 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from tgi_bench.plan.task_trial import Dtype, TaskDevice
 from tgi_bench.sections.section import (
     MODEL_PATTERN,
     NAME_PATTERN,
     SIZE_PATTERN,
     FromYaml,
+    Seconds,
     Section,
     Seed,
     Share,
@@ -23,13 +23,13 @@ from tgi_bench.sections.section import (
     one_or_list,
     refused,
 )
+from tgi_bench.trials.direct import Dtype, TaskDevice
 from tgi_bench.words import shown, suggestion
 
 DEFAULT_RUNS = 5
 _MOST_DEVICES = 1024
 _UNITS = {"b": 1, "k": 2**10, "m": 2**20, "g": 2**30}
 
-Seconds = Annotated[float, Field(gt=0, le=7 * 24 * 3600, allow_inf_nan=False)]
 Warmups = Annotated[int, Field(ge=0, le=2**31 - 1)]
 
 

@@ -11,7 +11,18 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from tgi_bench.dialects import AUTO
 from tgi_bench.errors import ExperimentError, Problem
-from tgi_bench.plan.load_trial import (
+from tgi_bench.sections.quantities import NS, Ns, Part, Span, duration_ns, share
+from tgi_bench.sections.section import (
+    LOAD_NAME_PATTERN,
+    Sampling,
+    Section,
+    Seed,
+    no_duplicates,
+    one_of,
+    one_or_list,
+    refused_value,
+)
+from tgi_bench.trials.load import (
     SUCCESS,
     ApiName,
     Arrivals,
@@ -28,18 +39,6 @@ from tgi_bench.plan.load_trial import (
     TraceTimes,
     Until,
     Workload,
-)
-from tgi_bench.plan.plan import Deployment
-from tgi_bench.sections.quantities import NS, Ns, Part, Span, duration_ns, share
-from tgi_bench.sections.section import (
-    LOAD_NAME_PATTERN,
-    Sampling,
-    Section,
-    Seed,
-    no_duplicates,
-    one_of,
-    one_or_list,
-    refused_value,
 )
 
 MOST_IN_FLIGHT = 100_000
@@ -209,9 +208,7 @@ Loads = Annotated[
 ]
 
 
-def load_trials(
-    loads: Sequence[LoadKeys], deployments: Sequence[Deployment]
-) -> tuple[LoadTrial, ...]:
+def load_trials(loads: Sequence[LoadKeys], deployment_ids: Sequence[str]) -> tuple[LoadTrial, ...]:
     """A trial for each deployment and each concurrency, rate, ramp, trace or search.
 
     Raises ExperimentError where two loads give trials of one id.
@@ -222,8 +219,8 @@ def load_trials(
         message = f"gives the trial `{twice[0]}` twice: tell the loads apart with `name`"
         raise ExperimentError(Problem("load", message))
     return tuple(
-        _trial(deployment.deployment_id, name, keys, arrivals)
-        for deployment in deployments
+        _trial(deployment_id, name, keys, arrivals)
+        for deployment_id in deployment_ids
         for name, keys, arrivals in named
     )
 

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from tgi_bench.dialects import API_NAMES
-from tgi_bench.plan.lengths import Empirical as Empirical
-from tgi_bench.plan.lengths import Fixed as Fixed
-from tgi_bench.plan.lengths import Length as Length
-from tgi_bench.plan.lengths import LogNormal as LogNormal
-from tgi_bench.plan.lengths import Normal as Normal
-from tgi_bench.plan.lengths import RequestCount, Tokens
-from tgi_bench.plan.lengths import Uniform as Uniform
 from tgi_bench.sections.quantities import NsOrZero, Part
 from tgi_bench.sections.section import FromYaml, Sampling, Seed, Value, one_of, refused
+from tgi_bench.trials.lengths import Empirical as Empirical
+from tgi_bench.trials.lengths import Fixed as Fixed
+from tgi_bench.trials.lengths import Length as Length
+from tgi_bench.trials.lengths import LogNormal as LogNormal
+from tgi_bench.trials.lengths import Normal as Normal
+from tgi_bench.trials.lengths import RequestCount, Tokens
+from tgi_bench.trials.lengths import Uniform as Uniform
 
 if TYPE_CHECKING:
     ApiName = str

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tgi_bench.errors import InputError, Problem
-from tgi_bench.plan.lengths import least_tokens
-from tgi_bench.plan.load_keys import (
+from tgi_bench.sections.quantities import NS, duration_ns
+from tgi_bench.trials.lengths import least_tokens
+from tgi_bench.trials.load import METRICS, STATISTICS, SUCCESS, FileKind, Process, Workload
+from tgi_bench.trials.load_keys import (
     PROMPT_TOKENS,
     FindKeys,
     LoadKeys,
@@ -14,8 +16,6 @@ from tgi_bench.plan.load_keys import (
     SearchKeys,
     slo_of,
 )
-from tgi_bench.plan.load_trial import METRICS, STATISTICS, SUCCESS, FileKind, Process, Workload
-from tgi_bench.sections.quantities import NS, duration_ns
 from tgi_bench.words import shown, suggestion
 
 WAYS = ("concurrency", "rate", "ramp", "trace", "find")

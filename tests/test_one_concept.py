@@ -290,7 +290,7 @@ class TestADialect:
         assert ["auto", "tgi", "completions", "chat", "words"] in _enums(json.loads(made.stdout))
         assert "completions, chat or words" in ran(home, "load", "--help").stdout
 
-    @pytest.mark.parametrize("beside", [("--api", "words"), (), ("--no-stream",)], ids=str)
+    @pytest.mark.parametrize("beside", [("--api", "words"), ("--no-stream",)], ids=str)
     def test_a_load_goes_by_it(self, home: Path, beside: tuple[str, ...]) -> None:
         asked = ("--requests", "4", "--warmup", "0", "-c", "2", "--output-tokens", "6")
         results = home / f"results{len(beside)}"

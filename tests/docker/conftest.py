@@ -18,8 +18,9 @@ from tgi_bench.launch.docker_engine import engine
 @pytest.hookimpl(tryfirst=True)  # xdist reads the mark in its own
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """One engine and one image serve them all: two at once would each build and end the other's."""
+    here = Path(__file__).parent
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        if item.path.parent == here:
             item.add_marker(pytest.mark.xdist_group("docker"))
 
 

@@ -271,6 +271,7 @@ def _server(folder: Path) -> Iterator[str]:
     """The URL of an embedded server that outlives all kills."""
     log = folder / "server.log"
     words = ["--model-id", "bigscience/bloomz-1b1", "--port", "0"]
+    words += ["--shard-uds-path", f"{folder}/s"]
     with log.open("wb") as stream, subprocess.Popen([*SERVE, *words], stdout=stream) as process:
         try:
             while (address := listening_on(log.read_text().splitlines())) is None:

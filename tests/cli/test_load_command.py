@@ -35,13 +35,6 @@ def typed(*words: str) -> Given:
     return found[0]
 
 
-def refusal(*words: str) -> str:
-    with pytest.raises(ExperimentError) as caught:
-        load_plan_of(typed(*words))
-    assert caught.value.problems
-    return str(caught.value)
-
-
 def test_the_address_alone() -> None:
     assert typed() == {"URL": (URL,)}
     experiment, plan = load_plan_of(typed())
@@ -116,70 +109,6 @@ def test_a_trace_and_a_search(tmp_path: Path) -> None:
     assert load_plan_of(trace)[1].load_trials[0].trial_id == "default/load-trace"
     search = typed("--find", "max_concurrency", "--slo", "success=1")
     assert load_plan_of(search)[1].load_trials[0].trial_id == "default/load-find-max_concurrency"
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["-c", "0"], "--concurrency: must be at least 1, not 0"),
-        (["-c", "1,x"], "--concurrency: 1: must be an integer, not the string `x`"),
-        (["-c", "1.5"], "--concurrency: must be an integer, not `1.5`"),
-        (["-c", "1", "-r", "1"], "--rate: stands beside `concurrency`: give one of concurrency"),
-        (["-r", "-1"], "--rate: must be more than 0, not -1"),
-        (["-r", "1", "--seed", "x"], "--seed: must be an integer, not the string `x`"),
-        (["--api", "openai"], "--api: must be one of auto, tgi, completions, chat, not the string"),
-        (["--model", "a b"], "--model: must be one word"),
-        (["--name", "a/b"], "--name: must be a name of at most 100"),
-        (["--api-key-env", "a=b"], "--api-key-env: must be a list of names of environment"),
-        (["--slo", "ttft_p98=1s"], "--slo: ttft_p98: `ttft_p98` is no metric: write one of"),
-        (["--slo", "ttft_p99"], "--slo ttft_p99: write it as ttft_p99=500ms"),
-        (
-            ["--slo", "ttft_p99=500"],
-            "--slo ttft_p99=500: has no unit: write ttft_p99=500ms, or ttft_p99=500s where",
-        ),
-        (["--slo", "itl_p99= .5 "], "--slo itl_p99= .5 : has no unit"),
-        (["--slo", "success=1", "--slo", "success=1"], "--slo success=1: gives success twice"),
-        (["--until", "2%"], "--until 2%: write it as ttft_p99=2%"),
-        (["--until", "ttft_p99=x"], "--until: ci: must be a share such as 2% or 0.02, not `x`"),
-        (["--find", "max_rate"], "--find: needs `slo`"),
-        (["--find", "most", "--slo", "success=1"], "--find: most: is no key here; allowed: max_ra"),
-        (["--prompt-tokens", "many"], "--prompt-tokens: must be a number of tokens from 1 to"),
-        (
-            ["--prompt-tokens", "unifrom:1,2"],
-            "--prompt-tokens unifrom:1,2: `unifrom` is no distribution: one of uniform, normal, "
-            "lognormal, values; did you mean `uniform`?",
-        ),
-        (
-            ["--output-tokens", "normal:5"],
-            "--output-tokens normal:5: write normal:mean,deviation, or with the bounds "
-            "mean,deviation,lowest,highest",
-        ),
-        (["--output-tokens", "uniform:5"], "--output-tokens: uniform: must hold at least 2 values"),
-        (["--output-tokens", "values:1,a"], "--output-tokens: values.1: must be an integer, not"),
-        (["--file", "x.json"], "--file-kind: is missing, and the name does not tell: one of"),
-        (["--file", ""], "--file: "),
-        (["--file-kind", "csv"], "--file-kind: is read with --file only"),
-        (["--trace-speed", "0"], "--trace-speed: speed: must be more than 0, not 0"),
-        (["--trace-speed", "1"], "--trace-speed: needs a file with times"),
-        (["--warmup", "10"], "--warmup: is a number of requests, but a time ends the load"),
-        (["--duration", "0"], "--duration: must be more than 0, not `0`"),
-        (["--timeout", "soon"], "--timeout: must be a duration such as"),
-        (["--burstiness", "2"], "--burstiness: is read with `rate`"),
-        (["--workers", "9999"], "--workers: must be at most 256, not 9999"),
-    ],
-)
-def test_problems_are_said_of_their_options(words: list[str], message: str) -> None:
-    said = refusal(*words)
-    assert said.startswith(message), said
-    assert " load." not in f" {said}"
-
-
-def test_a_bad_address() -> None:
-    with pytest.raises(ExperimentError) as caught:
-        load_plan_of({"URL": ("ftp://h",)})
-    assert str(caught.value) == (
-        "URL: `ftp://h` is no address of a server; write it as http://host:port"
-    )
 
 
 def test_what_was_not_given_is_not_in_the_tree() -> None:

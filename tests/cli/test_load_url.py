@@ -198,14 +198,6 @@ def test_a_host_that_nobody_knows(load: Load) -> None:
     assert cause in said
 
 
-@pytest.mark.parametrize("url", ["ftp://host", "host:3000", "http://", "http://user:pw@host"])
-def test_an_address_that_is_none(tgi_bench: CommandLine, tmp_path: Path, url: str) -> None:
-    message = tgi_bench.refused("load", url, "--results", tmp_path / "results")
-    assert message.startswith("tgi-bench: URL: ")
-    assert "pw" not in message
-    assert not (tmp_path / "results").exists()
-
-
 def test_another_api_than_it_has(load: Load) -> None:
     with serve(Engine(statuses={"/v1/chat/completions": 404})) as url:
         code, said, run_dir = load(url, "--api", "chat")
@@ -256,15 +248,6 @@ def test_a_server_that_tells_the_key_is_not_believed_to(
     assert SECRET not in said
     for path in (path for path in run_dir.rglob("*") if path.is_file()):
         assert SECRET.encode() not in path.read_bytes(), path
-
-
-def test_a_key_whose_variable_is_not_set(tgi_bench: CommandLine, tmp_path: Path) -> None:
-    results = tmp_path / "results"
-    message = tgi_bench.refused(
-        "load", "http://h:1", "--api-key-env", "NOT_SET", "--results", results
-    )
-    assert "NOT_SET" in message
-    assert not results.exists()
 
 
 def test_a_certificate(load: Load) -> None:

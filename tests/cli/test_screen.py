@@ -113,26 +113,6 @@ def live(clock: list[int], **console: bool) -> str:
     return output.getvalue()
 
 
-def test_a_terminal_gets_the_same_lines_and_a_status(clock: list[int]) -> None:
-    plain = io.StringIO()
-    play(Screen(Console(file=plain, width=100, highlight=False), PLAN, ESTIMATES, DONE), clock)
-    shown = live(clock)
-    text = CONTROL.sub("", shown).replace("\r", "")
-    for line in plain.getvalue().splitlines():
-        assert line in text
-    for status in (
-        "1/10 trials",
-        "now: starting num_shard-1+quantize-none",
-        f"now: {TRIALS[1].trial_id}",
-        "warm-up 1 of 1",
-        "run 1 of 3   last: prefill 50.0 ms, decode 21.0 ms",
-        "run 3 of 3   last:",
-        "3 runs done   last:",
-        "left",
-    ):
-        assert status in text, status
-
-
 def test_the_status_is_gone_at_the_end_and_the_cursor_is_back(clock: list[int]) -> None:
     shown = live(clock)
     assert shown.count("\x1b[?25l") == shown.count("\x1b[?25h") == 1
@@ -181,30 +161,6 @@ def search(screen: Screen) -> None:
     screen.ended(SEARCH.trial_id, OK)
 
 
-def test_a_search_says_which_way_it_goes() -> None:
-    output = io.StringIO()
-    planned = replace(PLAN, trials=(), load_trials=(SEARCH,))
-    search(Screen(Console(file=output, width=200, highlight=False), planned, {}))
-    place = SEARCH.trial_id
-    assert output.getvalue().splitlines() == [
-        f"trying   {place}: concurrency 8, load 1 of 12 at most",
-        f"tried    {place}: concurrency 8: SLOs met, 20 requests, 640 tokens",
-        f"trying   {place}: concurrency 16, load 2 of 12 at most",
-        f"tried    {place}: concurrency 16: SLOs missed, 40 requests, 640 tokens, 1 failed",
-        f"[1/1] ok       {place}  60 requests, 1280 tokens, 1 failed",
-    ]
-
-
-def test_a_terminal_shows_the_value_that_a_search_tries_all_the_while() -> None:
-    output = io.StringIO()
-    terminal = Console(file=output, force_terminal=True, color_system=None, width=200)
-    with Screen(terminal, replace(PLAN, trials=(), load_trials=(SEARCH,)), {}) as screen:
-        search(screen)
-    text = CONTROL.sub("", output.getvalue())
-    assert "concurrency 16, load 2 of 12 at most: 50%   40 requests, 640 tokens, 1 failed" in text
-    assert f"tried    {SEARCH.trial_id}: concurrency 16: SLOs missed" in text
-
-
 def test_a_long_load_of_a_search_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = iter((0.0, 11.0, 11.0))
     monkeypatch.setattr("tgi_bench.cli.screen.time.monotonic", lambda: next(seconds))
@@ -234,18 +190,6 @@ def test_a_line_is_cropped_on_a_terminal_only() -> None:
     assert fitting(terminal, "\u4e2d" * 11) == "\u4e2d" * 8 + "..."
     in_a_file = Console(file=io.StringIO(), width=20)
     assert fitting(in_a_file, "a" * 21) == "a" * 21
-
-
-def test_no_line_on_a_narrow_terminal_is_broken(clock: list[int]) -> None:
-    output = io.StringIO()
-    terminal = Console(
-        file=output, force_terminal=True, color_system=None, width=50, highlight=False
-    )
-    play(Screen(terminal, PLAN, ESTIMATES, DONE), clock)
-    lines = output.getvalue().splitlines()
-    assert max(map(len, lines)) == 50
-    assert sum(line.startswith("[") for line in lines) == 9
-    assert any(line.endswith("...") for line in lines)
 
 
 @pytest.mark.parametrize(("total_s", "said"), [(0.0, False), (0.001, False), (2.0, True)])

@@ -85,6 +85,11 @@ def test_a_truncated_run_is_not_resumed_over(tgi_bench: CommandLine, tmp_path: P
     assert [p.name for p in run_dir.iterdir()] == [FILE_NAME]
 
 
+def test_a_name_of_no_machine(tgi_bench: CommandLine) -> None:
+    words = ("--model-id", "bigscience/bloomz-1b1", "--hostname", "256.256.256.256")
+    assert "--hostname" in tgi_bench.refused("serve", *words)
+
+
 def test_a_port_in_use(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])

@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import pytest
 
-from tests.cli.blocking_client import BlockingClient
+from tests.selfcheck.blocking_client import BlockingClient
 from tgi_bench.cli.report_command import selfcheck as run
-from tgi_bench.errors import LaunchError, TgiBenchError
+from tgi_bench.errors import InputError, LaunchError, TgiBenchError
 from tgi_bench.selfcheck import loads, report
 from tgi_bench.selfcheck.loads import absorbed, check, held, null_server, open_loop, paced
 from tgi_bench.selfcheck.memory_watch import tree_bytes, watched
@@ -130,6 +130,11 @@ def test_the_other_loads() -> None:
     assert absorbed(1).pace.instant
     assert held(5000).trial.extent.requests == 5000
     assert held(5000).trial.extent.duration_ns is None
+
+
+def test_more_streams_than_open_files_are_refused() -> None:
+    with pytest.raises(InputError, match="open files and this machine allows"):
+        run(SelfcheckOptions(streams=(10**9,)), BlockingClient())
 
 
 def test_a_null_server_that_died_is_told() -> None:

@@ -158,6 +158,17 @@ def test_written_again_it_gives_the_same(tgi_bench: CommandLine, tmp_path: Path,
     assert reported(tgi_bench, again, "json") == {"report.json": expected(name)}
 
 
+@pytest.mark.parametrize("name", SAME)
+def test_a_file_of_this_format_is_written_as_it_was(tmp_path: Path, name: str) -> None:
+    """Another one is of another format, once this one has been released."""
+    again = tmp_path / "again"
+    again.mkdir()
+    written_again(copy_of(SAME[name], tmp_path), again)
+    files = [folder / "run.db" for folder in (again, copy_of(name, tmp_path))]
+    now, kept = (list(sqlite3.connect(file).iterdump()) for file in files)
+    assert now == kept
+
+
 def test_every_format_is_kept() -> None:
     assert sorted(FORMS) == sorted(entry.name for entry in KEPT.iterdir())
     assert {int(name[0]) for name in FORMS} == set(range(1, FORMAT_VERSION + 1))

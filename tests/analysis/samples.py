@@ -8,8 +8,7 @@ from dataclasses import replace
 from tests.launch.deployments import embedded
 from tgi_bench.analysis.run import DeploymentRecord
 from tgi_bench.engines.engine import Engine
-from tgi_bench.kinds.batch.metrics import TrialSummary
-from tgi_bench.kinds.batch.summary import summarise
+from tgi_bench.kinds.batch.metrics import TrialSummary, summarise
 from tgi_bench.observation import (
     Outcome,
     Phase,

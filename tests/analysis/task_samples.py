@@ -9,8 +9,7 @@ from itertools import accumulate
 
 from tests.report.made import judge
 from tgi_bench.analysis.run import Origin, Run
-from tgi_bench.kinds.direct.figures import DirectRecord
-from tgi_bench.kinds.direct.summary import summarise_task
+from tgi_bench.kinds.direct.figures import DirectRecord, summarise_task
 from tgi_bench.observation import Outcome, TrialEnd
 from tgi_bench.plan.plan import Plan
 from tgi_bench.task_observation import DirectFacts, TaskCall, TaskPart, TaskRun

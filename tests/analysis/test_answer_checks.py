@@ -9,8 +9,7 @@ import pytest
 from tests.analysis.load_samples import CLOSED, MS, STAGE, S, lane
 from tgi_bench.analysis.rules import Check, CheckStatus, Rule, apply
 from tgi_bench.kinds.load.answer_rules import COUNTS, FIRST_TOLD, MODEL, OUTPUTS, PROMPTS
-from tgi_bench.kinds.load.figures import LoadSummary
-from tgi_bench.kinds.load.rows import LoadRow, load_rows
+from tgi_bench.kinds.load.figures import LoadRow, LoadSummary, load_rows
 from tgi_bench.kinds.load.rules import load_checks
 from tgi_bench.kinds.load.summary import summarise_stage
 from tgi_bench.load_observation import RequestObservation, StageConditions, TokenSource

@@ -8,11 +8,9 @@ import pytest
 
 from tests.analysis.load_samples import CLOSED, MS, STAGE, Timing, request
 from tests.dialects.recorded_http import Meant, meant
-from tgi_bench.kinds.load.cache_rules import CACHED, cached_texts
-from tgi_bench.kinds.load.cached_tokens import cached_tokens
-from tgi_bench.kinds.load.figures import LoadSummary, StageSummary
-from tgi_bench.kinds.load.rows import LoadRow
-from tgi_bench.kinds.load.summary import summarise_stage
+from tgi_bench.kinds.load.figures import LoadRow, LoadSummary, StageSummary
+from tgi_bench.kinds.load.steady_rules import CACHED, cached_texts
+from tgi_bench.kinds.load.summary import cached_tokens, summarise_stage
 from tgi_bench.load_observation import CacheCounters, RequestObservation, StageConditions
 from tgi_bench.trials.load import FileKind, Fixed, SharedPrefix, Turns, Workload, WorkloadFile
 

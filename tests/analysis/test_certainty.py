@@ -6,8 +6,8 @@ import pytest
 
 from tests.analysis.load_samples import MS, OPEN, OPEN_STAGE, Timing, request
 from tgi_bench.analysis.samples import Figure
-from tgi_bench.kinds.load.certainty import certainly, wilson
 from tgi_bench.kinds.load.figures import StageSummary
+from tgi_bench.kinds.load.search import certainly, wilson
 from tgi_bench.kinds.load.summary import summarise_stage
 from tgi_bench.load_observation import RequestOutcome
 from tgi_bench.trials.load import SUCCESS, Find, LoadTrial, Slo, Sought

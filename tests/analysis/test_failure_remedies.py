@@ -9,7 +9,7 @@ import pytest
 from tests.analysis.samples import deployment, plan, summary, trial
 from tests.report.made import judge
 from tgi_bench.analysis.run import Origin
-from tgi_bench.kinds.failure_remedies import Failed, clauses
+from tgi_bench.kinds.judge import Failed, clauses
 from tgi_bench.observation import Outcome, TrialEnd
 
 SERVER = deployment(1)

@@ -10,10 +10,8 @@ from tests.analysis.load_samples import CLOSED, MS
 from tests.analysis.test_load_verdict import BASE, load
 from tgi_bench.analysis.rules import CheckStatus, apply
 from tgi_bench.analysis.samples import Figure, LoadDistribution
-from tgi_bench.kinds.load.answer_rules import FIRST_TOLD
-from tgi_bench.kinds.load.figures import StageSummary
-from tgi_bench.kinds.load.held_answers import HELD, alone_ns, earlier_ns, later_ns
-from tgi_bench.kinds.load.rows import load_rows
+from tgi_bench.kinds.load.answer_rules import FIRST_TOLD, HELD, alone_ns, earlier_ns, later_ns
+from tgi_bench.kinds.load.figures import StageSummary, load_rows
 from tgi_bench.load_observation import ControlPair, StageConditions
 
 ONE_MS, STEP_MS, TOKENS = 31, 8, 32

@@ -8,9 +8,8 @@ import pytest
 
 from tests.analysis.load_samples import CLOSED, MS, STAGE, S, lane
 from tgi_bench.analysis.rules import CheckStatus
-from tgi_bench.kinds.load.figures import LoadSummary
+from tgi_bench.kinds.load.figures import LoadRow, LoadSummary, load_rows
 from tgi_bench.kinds.load.host_rules import ALONE, host_checks, others_ns, waiting_for_others
-from tgi_bench.kinds.load.rows import LoadRow, load_rows
 from tgi_bench.kinds.load.rules import load_checks
 from tgi_bench.kinds.load.summary import summarise_stage
 from tgi_bench.load_observation import ServerCpu, ServerHost, StageConditions, Untold

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tgi_bench.kinds.load.rows import time_text
+from tgi_bench.kinds.load.figures import time_text
 
 
 @pytest.mark.parametrize(

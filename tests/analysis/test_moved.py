@@ -6,9 +6,8 @@ import pytest
 
 from tests.analysis.load_samples import MS, OPEN, OPEN_STAGE, S, Timing, request, unsent
 from tgi_bench.kinds.load.figures import LoadSummary, Moved
-from tgi_bench.kinds.load.moved import moved_by_lag, moves
 from tgi_bench.kinds.load.rules import load_checks
-from tgi_bench.kinds.load.summary import summarise_stage
+from tgi_bench.kinds.load.summary import moved_by_lag, moves, summarise_stage
 from tgi_bench.load_observation import RequestObservation
 from tgi_bench.observation import Outcome, TrialEnd
 

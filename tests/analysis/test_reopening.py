@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.analysis.load_samples import MS, Timing, request
-from tgi_bench.kinds.load.reopening import reopening
+from tgi_bench.kinds.load.summary import reopening
 from tgi_bench.load_observation import RequestObservation
 
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from tests.analysis.load_samples import CLOSED, MS, STAGE, Timing, request
-from tgi_bench.kinds.load import stopping
+from tgi_bench.kinds.load import slo as stopping
 from tgi_bench.kinds.load.metrics import figure_of
-from tgi_bench.kinds.load.stopping import narrow_enough
+from tgi_bench.kinds.load.slo import narrow_enough
 from tgi_bench.kinds.load.summary import summarise_stage
 from tgi_bench.load_observation import LoadPart, RequestObservation, RequestOutcome
 from tgi_bench.trials.load import Until

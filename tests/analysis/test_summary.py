@@ -7,8 +7,7 @@ import pytest
 from tests.analysis.samples import MS, OK, deployment, observed, run, trial
 from tgi_bench.analysis.samples import Distribution
 from tgi_bench.kinds.batch import metrics
-from tgi_bench.kinds.batch.metrics import Rates
-from tgi_bench.kinds.batch.summary import summarise, summarise_published
+from tgi_bench.kinds.batch.metrics import Rates, summarise, summarise_published
 from tgi_bench.observation import Outcome, PublishedFigures, RankTiming
 
 TRIAL = trial(deployment(2), batch_size=4, decode_length=3, runs=2)

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from tests.analysis import task_samples as s
 from tests.report.made import judge
 from tgi_bench.analysis.run import Origin, Run
-from tgi_bench.kinds.direct.search import BatchProbe, LargestBatch, next_batch
-from tgi_bench.kinds.direct.summary import summarise_task
+from tgi_bench.kinds.direct.figures import BatchProbe, LargestBatch, next_batch, summarise_task
 from tgi_bench.observation import Outcome, TrialEnd
 from tgi_bench.plan.plan import Plan
 from tgi_bench.task_observation import TaskRun

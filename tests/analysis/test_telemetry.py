@@ -24,7 +24,7 @@ from tgi_bench.devices.observation import (
     Telemetry,
     without_devices,
 )
-from tgi_bench.kinds.device_rules import ALONE, THROTTLED, telemetry_checks
+from tgi_bench.kinds.devices import ALONE, THROTTLED, telemetry_checks
 from tgi_bench.kinds.measured_windows import measured_batches
 
 S, MS, GIB = 10**9, 10**6, 2**30

@@ -8,9 +8,8 @@ import pytest
 
 from tests.analysis.load_samples import CLOSED, MS, STAGE, S, lane
 from tgi_bench.analysis.rules import Seen
-from tgi_bench.kinds.load.cache_rules import TEXTS
-from tgi_bench.kinds.load.figures import LoadSummary
-from tgi_bench.kinds.load.rows import LoadRow
+from tgi_bench.kinds.load.figures import LoadRow, LoadSummary
+from tgi_bench.kinds.load.steady_rules import TEXTS
 from tgi_bench.kinds.load.summary import summarise_stage
 from tgi_bench.load_observation import PromptTexts, StageConditions
 from tgi_bench.trials.load import FileKind, Fixed, SharedPrefix, Turns, Workload, WorkloadFile

@@ -10,7 +10,7 @@ import pytest
 from tests.analysis.load_samples import CLOSED, MS, S, Timing, request
 from tgi_bench.analysis.samples import Figure
 from tgi_bench.kinds.load.figures import Window
-from tgi_bench.kinds.load.throughput import throughput
+from tgi_bench.kinds.load.window import throughput
 from tgi_bench.load_observation import RequestObservation, RequestOutcome
 from tgi_bench.trials.load import Slo
 

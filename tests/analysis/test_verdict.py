@@ -22,8 +22,7 @@ from tests.report.made import judge
 from tgi_bench.analysis.rules import CheckStatus, Failing, Verdict, failed, passed, unmade
 from tgi_bench.analysis.run import DeploymentRecord, Origin
 from tgi_bench.kinds.argument_rules import check_arguments, differences, same
-from tgi_bench.kinds.batch.metrics import TrialSummary
-from tgi_bench.kinds.batch.summary import summarise, summarise_published
+from tgi_bench.kinds.batch.metrics import TrialSummary, summarise, summarise_published
 from tgi_bench.kinds.identity_rules import QUESTIONS
 from tgi_bench.observation import Identity, Outcome, Phase, PublishedFigures, RankTiming
 from tgi_bench.plan.plan import ArgumentValue, LauncherArgument

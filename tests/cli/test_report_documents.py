@@ -15,7 +15,7 @@ from tgi_bench.cli import report_command
 from tgi_bench.cli.report_command import ReportOptions
 from tgi_bench.errors import InputError
 from tgi_bench.kinds.batch.columns import as_csv
-from tgi_bench.kinds.batch.estimated_data import estimates_csv
+from tgi_bench.kinds.batch.estimated_measured import estimates_csv
 from tgi_bench.kinds.direct.columns import tasks_csv
 from tgi_bench.kinds.load.columns import loads_csv
 from tgi_bench.kinds.load.goals import slos_csv

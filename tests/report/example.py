@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.analysis.samples import deployment, ended, facts, plan, summary, trial
 from tests.report.made import judge
 from tgi_bench.analysis.run import DeploymentRecord, Origin, Run
-from tgi_bench.kinds.batch.summary import summarise_published
+from tgi_bench.kinds.batch.metrics import summarise_published
 from tgi_bench.kinds.sections import OTHERS, WRITTEN_BY
 from tgi_bench.observation import Outcome
 from tgi_bench.plan.plan import LauncherArgument, Override

@@ -19,8 +19,7 @@ from tgi_bench.errors import InputError
 from tgi_bench.estimate.calibration import dump, published
 from tgi_bench.kinds.batch.compared import SIMULATED_WITH
 from tgi_bench.kinds.batch.estimated import section, summary_section
-from tgi_bench.kinds.batch.estimated_data import estimates_csv
-from tgi_bench.kinds.batch.estimated_measured import compared
+from tgi_bench.kinds.batch.estimated_measured import compared, estimates_csv
 from tgi_bench.kinds.batch.metrics import TrialSummary
 from tgi_bench.kinds.documents import rst_page
 from tgi_bench.observation import PublishedEntry

@@ -29,7 +29,7 @@ from tests.report.made import as_json, documents
 from tgi_bench.analysis.rules import Verdict, failed
 from tgi_bench.analysis.run import DeploymentRecord, Origin, Run
 from tgi_bench.kinds.batch.columns import as_csv
-from tgi_bench.kinds.load import prompt_words, tables, words
+from tgi_bench.kinds.load import tables, words
 from tgi_bench.kinds.load.columns import loads_csv
 from tgi_bench.kinds.load.figures import LoadSummary, SearchAnswer, Steadiness
 from tgi_bench.kinds.load.group import groups
@@ -471,7 +471,7 @@ def test_reports_without_loads_say_nothing_of_them() -> None:
     ],
 )
 def test_lengths_in_words(length: Length, text: str) -> None:
-    assert prompt_words.length(length) == text
+    assert words.length(length) == text
 
 
 @pytest.mark.parametrize(
@@ -540,7 +540,7 @@ def test_workloads_in_words() -> None:
         turns=Turns(Uniform(2, 4), 2 * S),
         seed=5,
     )
-    assert prompt_words.prompts(asked) == (
+    assert words.prompts(asked) == (
         "file chats.json (sharegpt); shuffled; the first 256 tokens shared within each of 1 group; "
         "conversations of 2 to 4, uniform turns, 2 s after each answer; seed 5"
     )
@@ -635,7 +635,7 @@ def test_what_decides_has_its_interval() -> None:
 def test_how_long_a_files_outputs_are(kind: FileKind, tokenizer: str | None, said: str) -> None:
     workload = Workload(None, None, WorkloadFile("f", kind, False), None, None, 0)
     asked = trial(SERVER, "load-c1", ClosedLoop(1), workload=workload, tokenizer=tokenizer)
-    assert prompt_words.outputs(asked).startswith(said)
+    assert words.outputs(asked).startswith(said)
 
 
 def test_a_running_server_of_which_nobody_said_anything() -> None:

@@ -46,7 +46,7 @@ from dataclasses import asdict
 from tgi_bench.analysis.rules import Verdict
 from tgi_bench.analysis.run import DeploymentRecord, Run
 from tgi_bench.analysis.telemetry import DeviceFigures, TelemetrySummary
-from tgi_bench.kinds.batch.estimated_data import estimates_json
+from tgi_bench.kinds.batch.estimated_measured import estimates_json
 from tgi_bench.kinds.kind import Kinds
 from tgi_bench.observation import ShardFacts
 from tgi_bench.report.json_text import Json, json_text

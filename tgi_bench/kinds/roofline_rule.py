@@ -19,8 +19,7 @@ from tgi_bench.estimate.setup import Setup
 from tgi_bench.estimate.step_time import decode_limit_s, mean_decode_limit_s, prefill_limit_s
 from tgi_bench.kinds.batch.metrics import StepFigures, TrialSummary
 from tgi_bench.kinds.batch.scaling import has_figures
-from tgi_bench.kinds.load.figures import LoadSummary
-from tgi_bench.kinds.load.rows import load_rows, time_text
+from tgi_bench.kinds.load.figures import LoadSummary, load_rows, time_text
 from tgi_bench.trials.load import Fixed
 
 NAME = "no figure is faster than the hardware allows"

@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from tgi_bench.analysis.run import Run, TableLayout
+from tgi_bench.kinds.direct.columns import task_asked, verdict_lines
 from tgi_bench.kinds.direct.figures import TaskSummary
-from tgi_bench.kinds.direct.words import task_asked, verdict_lines
 from tgi_bench.observation import (
     FigureKind,
     Outcome,

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from tgi_bench.analysis.run import Run
 from tgi_bench.errors import InputError
-from tgi_bench.kinds.direct import words as task_words
+from tgi_bench.kinds.direct import columns as task_words
 from tgi_bench.kinds.direct.figures import DirectRecord, TaskFigures, TaskSummary
 from tgi_bench.observation import (
     FigureKind,

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tgi_bench.analysis.run import Run, TableLayout
+from tgi_bench.kinds.direct.columns import ON_CPU, task_asked, verdict_lines
 from tgi_bench.kinds.direct.figures import TaskSummary
-from tgi_bench.kinds.direct.words import ON_CPU, task_asked, verdict_lines
 from tgi_bench.observation import (
     FigureKind,
     Outcome,

@@ -21,7 +21,14 @@ from tgi_bench.kinds.batch.columns import (
     trial_word,
 )
 from tgi_bench.kinds.batch.estimated import section, summary_section
-from tgi_bench.kinds.batch.metrics import CLIENT_TERM, DEFINITIONS, HOST_MEMORY, TrialSummary
+from tgi_bench.kinds.batch.metrics import (
+    CLIENT_TERM,
+    DEFINITIONS,
+    HOST_MEMORY,
+    TrialSummary,
+    summarise,
+    summarise_published,
+)
 from tgi_bench.kinds.batch.rules import batch_checks
 from tgi_bench.kinds.batch.scaling import (
     BestBatch,
@@ -33,8 +40,7 @@ from tgi_bench.kinds.batch.scaling import (
     settings,
     usable,
 )
-from tgi_bench.kinds.batch.summary import summarise, summarise_published
-from tgi_bench.kinds.failure_remedies import Failed, attached, clauses
+from tgi_bench.kinds.judge import Failed, attached, clauses
 from tgi_bench.kinds.kind import NoFigures, Stored, View
 from tgi_bench.kinds.measured_windows import measured_batches
 from tgi_bench.kinds.sections import against

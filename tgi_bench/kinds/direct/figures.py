@@ -1,14 +1,168 @@
-"""What the reports see of direct mode: figures of each batch size and of each summary."""
+"""Task runs to figures, and the largest batch size that fits: doubling, then bisection."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby, pairwise
+from statistics import median
 
-from tgi_bench.analysis.samples import Distribution
-from tgi_bench.kinds.direct.search import LargestBatch
-from tgi_bench.observation import TrialEnd
-from tgi_bench.task_observation import DirectFacts
-from tgi_bench.trials.direct import DirectModel, TaskTrial
+from tgi_bench.analysis.samples import Distribution, distribution
+from tgi_bench.observation import Outcome, TrialEnd
+from tgi_bench.task_observation import DirectFacts, TaskRun
+from tgi_bench.trials.direct import DirectModel, FindBatch, GenerateTask, TaskTrial
+
+TASK_DEFINITIONS = (
+    (
+        "sec",
+        "wall time of one run: of generate one call, from before its prefill step until its last "
+        "token is on the host; of summarize every call and the text between them. The device is "
+        "synchronised at both ends",
+    ),
+    (
+        "tokens/sec",
+        "new tokens / sec, over all runs and all sequences of the batch; tokens are the "
+        "tokenizer's, and every sequence has exactly the new tokens that were asked",
+    ),
+    (
+        "msec/token",
+        "1000 / (tokens/sec) = sec / (batch size x new tokens): spread over the batch, so no "
+        "step's latency",
+    ),
+    (
+        "msec/step",
+        "mean time of one decode step of the whole batch, the device synchronised after each: "
+        "what a reader waits for each token after the first",
+    ),
+    ("Prefill", "the step that reads all prompts of the batch and gives each its first new token"),
+    (
+        "Peak memory",
+        "the most memory that one device held in any run, weights and cache included, in GiB of "
+        "2^30 bytes; of a CPU the resident memory of the process",
+    ),
+    (
+        "oom",
+        "memory ran out, at this batch size or already at a smaller one; every attempt is made "
+        "in a process that is ended after it",
+    ),
+    ("Percentiles", "nearest rank on sorted samples, pooled over all runs"),
+    ("-", "undefined, or not known"),
+)
+
+
+def summarise_task(trial: TaskTrial, runs: Sequence[TaskRun], end: TrialEnd | None) -> TaskSummary:
+    """The figures of a trial. runs: of its last attempt, by probe and run."""
+    figures = [
+        _figures(trial, list(group), end) for _, group in groupby(runs, key=lambda run: run.probe)
+    ]
+    if not figures and trial.batch_size is not None:
+        figures = [_figures(trial, (), end)]
+    searched = isinstance(trial.task, GenerateTask) and trial.task.find is not None
+    probes = [
+        BatchProbe(f.batch_size, f.end.outcome is Outcome.OK)
+        for f in figures
+        if f.end is not None and (f.end.outcome is Outcome.OK or f.end.outcome.memory_ran_out)
+    ]
+    return TaskSummary(
+        trial=trial,
+        end=end,
+        figures=tuple(sorted(figures, key=lambda f: f.batch_size)),
+        largest=bracket(probes) if searched and probes else None,
+    )
+
+
+def _figures(trial: TaskTrial, runs: Sequence[TaskRun], end: TrialEnd | None) -> TaskFigures:
+    good = [run for run in runs if run.outcome is Outcome.OK and not run.warmup]
+    walls = [run.ended_ns - run.began_ns for run in good]
+    calls = [call for run in good for call in run.calls]
+    total_ns = sum(walls)
+    tokens = sum(call.new_tokens for call in calls)
+    return TaskFigures(
+        batch_size=runs[0].batch_size if runs else trial.batch_size or 0,
+        end=_end_of(trial, runs, end),
+        runs=len(good),
+        run=distribution(walls),
+        prefill=distribution([c.step_ends_ns[0] - c.began_ns for c in calls if c.step_ends_ns]),
+        decode_step=distribution([b - a for c in calls for a, b in pairwise(c.step_ends_ns)]),
+        new_tokens_per_s=tokens * 1e9 / total_ns if total_ns > 0 and tokens else None,
+        prompt_tokens=_same([sum(c.prompt_tokens for c in run.calls) for run in good]),
+        new_tokens=_same([sum(c.new_tokens for c in run.calls) for run in good]),
+        calls=_same([len(run.calls) for run in good]),
+        peak_bytes=max((r.peak_bytes for r in good if r.peak_bytes is not None), default=None),
+        first_run_excess=_first_run_excess(walls),
+        windows=tuple((run.began_ns, run.ended_ns) for run in good),
+    )
+
+
+def _end_of(trial: TaskTrial, runs: Sequence[TaskRun], end: TrialEnd | None) -> TrialEnd | None:
+    """How one batch size ended: of a search its own last run tells, else the trial's end does."""
+    if trial.batch_size is not None:
+        return end
+    last = runs[-1]
+    if last.outcome is not Outcome.OK:
+        return TrialEnd(last.outcome, last.reason)
+    whole = len(runs) == trial.warmups + trial.runs
+    return TrialEnd(Outcome.OK, "") if whole else None
+
+
+def _same(values: Sequence[int]) -> int | None:
+    """The value that all have; None where they differ or there is none."""
+    return values[0] if values and len(set(values)) == 1 else None
+
+
+def _first_run_excess(walls: Sequence[int]) -> float | None:
+    if len(walls) < 3:
+        return None
+    others = walls[1:]
+    return (walls[0] - max(others)) / median(others)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchProbe:
+    """A batch size that was tried, and whether it fitted."""
+
+    batch_size: int
+    fits: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LargestBatch:
+    """The answer of a search.
+
+    fits: the largest batch size that fitted; None where none did. too_large: the smallest that
+    did not; None where every one fitted, and then the true one may be larger.
+    """
+
+    fits: int | None
+    too_large: int | None
+
+
+def next_batch(find: FindBatch, probes: Sequence[BatchProbe]) -> int | LargestBatch:
+    """The batch size to try next, or the answer.
+
+    From `start` doubled up to `highest`; where `start` does not fit, halved down to 1. Between the
+    largest that fits and the smallest that does not, the middle, until they are within the
+    tolerance.
+    """
+    found = bracket(probes)
+    match found.fits, found.too_large:
+        case None, None:
+            return find.start
+        case int(low), None:
+            return found if low >= find.highest else min(2 * low, find.highest)
+        case None, int(high):
+            return found if high == 1 else high // 2
+        case int(low), int(high) if high - low > max(1, int(find.tolerance * low)):
+            return (low + high) // 2
+        case _:
+            return found
+
+
+def bracket(probes: Sequence[BatchProbe]) -> LargestBatch:
+    """The largest batch size that fitted below the smallest that did not, and that one."""
+    high = min((p.batch_size for p in probes if not p.fits), default=None)
+    fitting = [p.batch_size for p in probes if p.fits and (high is None or p.batch_size < high)]
+    return LargestBatch(max(fitting, default=None), high)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from tgi_bench.analysis.run import Run
 from tgi_bench.inert import all_on_one_line, on_one_line
 from tgi_bench.kinds.direct import columns as figures
-from tgi_bench.kinds.direct import words as task_words
 from tgi_bench.kinds.direct.columns import (
     RUN,
     SIZES,
@@ -20,9 +19,13 @@ from tgi_bench.kinds.direct.columns import (
     tasks_csv,
     tasks_on_screen,
 )
-from tgi_bench.kinds.direct.figures import DirectRecord, TaskSummary
+from tgi_bench.kinds.direct.figures import (
+    TASK_DEFINITIONS,
+    DirectRecord,
+    TaskSummary,
+    summarise_task,
+)
 from tgi_bench.kinds.direct.rules import mends, rows_of, task_checks
-from tgi_bench.kinds.direct.summary import TASK_DEFINITIONS, summarise_task
 from tgi_bench.kinds.kind import NoFigures, Stored, View
 from tgi_bench.kinds.measured_windows import measured_tasks
 from tgi_bench.report import units
@@ -58,9 +61,9 @@ def _models(run: Run) -> str:
     """What was loaded, and the versions that loaded it."""
     columns: tuple[Column[DirectRecord], ...] = (
         Column("", lambda record: record.model.model_id, "Weights", units.NAME),
-        Column("", lambda record: task_words.device(run, record), "Device", units.NAME),
+        Column("", lambda record: figures.device(run, record), "Device", units.NAME),
         Column("", lambda record: record.model.devices, "Devices"),
-        Column("", lambda r: task_words.parallelism(r.model) or None, "Parallelism", units.WORD),
+        Column("", lambda r: figures.parallelism(r.model) or None, "Parallelism", units.WORD),
         *_FACTS,
     )
     said: dict[str, dict[str, None]] = {}
@@ -94,7 +97,7 @@ def _by_asked(run: Run, kind: type[GenerateTask | SummarizeTask]) -> dict[str, l
     found: dict[str, list[DirectRow]] = {}
     for task in run.of(TaskSummary):
         if isinstance(task.trial.task, kind):
-            rows = found.setdefault(task_words.task_asked(task.trial), [])
+            rows = found.setdefault(figures.task_asked(task.trial), [])
             rows += task_rows(run, [task])
     return found
 
@@ -103,7 +106,7 @@ def _largest(run: Run) -> str:
     """What searches found."""
     sought = [task for task in run.of(TaskSummary) if task.trial.batch_size is None]
     lines = "".join(
-        f"- {task.trial.model.model_id}, {task_words.task_asked(task.trial)}: {_answer(task)}\n"
+        f"- {task.trial.model.model_id}, {figures.task_asked(task.trial)}: {_answer(task)}\n"
         for task in sought
     )
     return f"# Largest batch size\n\n{lines}" if lines else ""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from tgi_bench.drive.channel import RunAsk
 from tgi_bench.drive.direct import DirectHost
 from tgi_bench.errors import LaunchError, StepError
-from tgi_bench.kinds.direct.search import BatchProbe, LargestBatch, bracket, next_batch
+from tgi_bench.kinds.direct.figures import BatchProbe, LargestBatch, bracket, next_batch
 from tgi_bench.kinds.running import Running, Watcher, next_run
 from tgi_bench.observation import Outcome, TrialEnd
 from tgi_bench.report.durations import counted, duration

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tgi_bench.analysis.rules import Check, Rule, Seen, apply, listed
-from tgi_bench.kinds.load.rows import LoadRow
+from tgi_bench.kinds.load.figures import LoadRow
 from tgi_bench.load_observation import ServerHost, Untold
 
 MOST_WAITING = 0.15

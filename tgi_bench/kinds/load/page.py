@@ -8,12 +8,12 @@ from dataclasses import replace
 from tgi_bench.analysis.rules import Verdict
 from tgi_bench.analysis.run import Run
 from tgi_bench.inert import all_on_one_line, on_one_line
-from tgi_bench.kinds.failure_remedies import Failed, attached, clauses
+from tgi_bench.kinds.judge import Failed, attached, clauses
 from tgi_bench.kinds.kind import NoFigures, Stored, View
-from tgi_bench.kinds.load import prompt_words, tables, words
-from tgi_bench.kinds.load.cache_rules import cached_texts, texts_text
+from tgi_bench.kinds.load import tables, words
+from tgi_bench.kinds.load.client_rules import held_text
 from tgi_bench.kinds.load.columns import floor, load_json, loads_csv, loads_on_screen
-from tgi_bench.kinds.load.figures import LoadSummary, StageSummary
+from tgi_bench.kinds.load.figures import LoadSummary, StageSummary, waits_text
 from tgi_bench.kinds.load.goals import goals_line, goals_section, missed, slos_csv
 from tgi_bench.kinds.load.group import (
     Group,
@@ -24,12 +24,11 @@ from tgi_bench.kinds.load.group import (
     partly,
     without_figures,
 )
-from tgi_bench.kinds.load.held_back import held_text
 from tgi_bench.kinds.load.metrics import LOAD_DEFINITIONS
 from tgi_bench.kinds.load.overview import against_throughput, client_error
-from tgi_bench.kinds.load.rows import waits_text
 from tgi_bench.kinds.load.rules import load_checks
 from tgi_bench.kinds.load.search_page import answer, search
+from tgi_bench.kinds.load.steady_rules import cached_texts, texts_text
 from tgi_bench.kinds.measured_windows import measured_stages
 from tgi_bench.load_observation import ClientFloor, LoadStage, RequestObservation, RequestOutcome
 from tgi_bench.report import units
@@ -89,8 +88,8 @@ def _asked(group: Group) -> Table:
     dialects = tuple(dict.fromkeys(s.stage.dialect for s in group.stages))
     rows = [
         ("API", words.api(trial, dialects)),
-        ("Prompts", prompt_words.prompts(trial.workload)),
-        ("Outputs", prompt_words.outputs(trial)),
+        ("Prompts", words.prompts(trial.workload)),
+        ("Outputs", words.outputs(trial)),
         ("Sampling", words.sampling(trial.sampling)),
         ("Arrivals", words.arrivals(trial.arrivals)),
         ("Measured for", words.extent(trial) + _longer(trial)),

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from tgi_bench.analysis.rules import Check, Failing, Rule, Seen, apply, failed, listed, passed
 from tgi_bench.analysis.samples import LEAST_REQUESTS, LEAST_SAMPLES
 from tgi_bench.kinds.load.answer_rules import ANSWER_RULES, LENGTH_RULES
-from tgi_bench.kinds.load.cache_rules import CACHE_RULES
 from tgi_bench.kinds.load.client_rules import (
     IDLE_CPU,
     client_checks,
@@ -16,11 +15,10 @@ from tgi_bench.kinds.load.client_rules import (
     late_remedy,
     workers_text,
 )
-from tgi_bench.kinds.load.figures import LoadSummary
+from tgi_bench.kinds.load.figures import LoadRow, LoadSummary, load_rows, time_text, waits_text
 from tgi_bench.kinds.load.host_rules import host_checks
 from tgi_bench.kinds.load.metrics import distribution_of, figure_of, split_metric
-from tgi_bench.kinds.load.rows import LoadRow, load_rows, time_text, waits_text
-from tgi_bench.kinds.load.steady_rules import STEADY
+from tgi_bench.kinds.load.steady_rules import CACHE_RULES, STEADY
 from tgi_bench.load_observation import ClientFloor, LoadPart, RequestOutcome
 from tgi_bench.trials.load import SUCCESS, OpenLoop, Process
 

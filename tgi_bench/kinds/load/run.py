@@ -135,9 +135,8 @@ class _Load:
             self._run_stage(prepared, StageAsk(0, 0, trial.arrivals), self.recording.record)
             return
         # Both need numpy, whose import a sweep of batches need not wait for.
-        from tgi_bench.kinds.load.certainty import certainly
         from tgi_bench.kinds.load.figures import SearchAnswer
-        from tgi_bench.kinds.load.search import SearchStep, met, next_probe
+        from tgi_bench.kinds.load.search import SearchStep, certainly, met, next_probe
         from tgi_bench.kinds.load.summary import summarise_stage
 
         probes: list[SearchStep] = []
@@ -203,7 +202,7 @@ def _enough(trial: LoadTrial) -> Callable[[Sequence[RequestObservation]], bool] 
     until = trial.extent.until
     if until is None:
         return None
-    from tgi_bench.kinds.load.stopping import narrow_enough
+    from tgi_bench.kinds.load.slo import narrow_enough
 
     return lambda requests: narrow_enough(until, trial, requests)
 

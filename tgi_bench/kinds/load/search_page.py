@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from tgi_bench.analysis.samples import Figure
 from tgi_bench.kinds.load import words
-from tgi_bench.kinds.load.certainty import wilson
 from tgi_bench.kinds.load.figures import LoadSummary, SearchAnswer, StageSummary
 from tgi_bench.kinds.load.group import PARTIAL
 from tgi_bench.kinds.load.metrics import figure_of
-from tgi_bench.kinds.load.search import keeps_up, met, succeeded
+from tgi_bench.kinds.load.search import keeps_up, met, succeeded, wilson
 from tgi_bench.report import units
 from tgi_bench.report.table import Table, markdown
 from tgi_bench.report.words import UNDEFINED

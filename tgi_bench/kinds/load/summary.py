@@ -1,15 +1,22 @@
-"""The figures of a load trial, from its observations."""
+"""The figures of a load from its requests: of each stage, and what moved them."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean, median
 
 from tgi_bench.analysis.bootstrap import load_distribution
-from tgi_bench.analysis.samples import LoadDistribution
-from tgi_bench.kinds.load.cached_tokens import cached_tokens
-from tgi_bench.kinds.load.certainty import certainly
-from tgi_bench.kinds.load.figures import LoadSummary, SearchAnswer, StageSummary, Window
+from tgi_bench.analysis.samples import LEAST_SAMPLES, PER_MILLE, LoadDistribution, rank
+from tgi_bench.kinds.load.figures import (
+    CachedTokens,
+    LoadSummary,
+    Moved,
+    Reopening,
+    SearchAnswer,
+    StageSummary,
+    Window,
+)
 from tgi_bench.kinds.load.gaps import samples_of, tokens_an_event
 from tgi_bench.kinds.load.lengths import lengths, prefix_suspicion
 from tgi_bench.kinds.load.metrics import (
@@ -17,18 +24,149 @@ from tgi_bench.kinds.load.metrics import (
     NS_PER_S,
     STREAMED,
     closed_loop,
+    e2e_ns,
     send_lag_ns,
+    ttft_ns,
 )
-from tgi_bench.kinds.load.moved import moved_by_lag
-from tgi_bench.kinds.load.reopening import reopening
-from tgi_bench.kinds.load.search import SearchStep, found_so_far, met
+from tgi_bench.kinds.load.search import SearchStep, certainly, found_so_far, met
 from tgi_bench.kinds.load.slo import check_slos
 from tgi_bench.kinds.load.steadiness import steadiness
-from tgi_bench.kinds.load.throughput import throughput
-from tgi_bench.kinds.load.window import find_window, in_window, mean_in_flight
-from tgi_bench.load_observation import LoadPart, LoadStage, RequestObservation, RequestOutcome
+from tgi_bench.kinds.load.window import find_window, in_window, mean_in_flight, throughput
+from tgi_bench.load_observation import (
+    LoadPart,
+    LoadStage,
+    RequestObservation,
+    RequestOutcome,
+    StageConditions,
+)
 from tgi_bench.observation import TrialEnd
-from tgi_bench.trials.load import METRICS, LoadTrial
+from tgi_bench.trials.load import METRICS, FileKind, LoadTrial, Workload
+
+
+def reopening(answered: Sequence[RequestObservation], streamed: bool) -> Reopening | None:
+    """Of requests that ended well; None where each found a connection open."""
+    waited = [seen for seen in answered if seen.new_connection]
+    if not waited:
+        return None
+    waits = [wait for seen in waited if (wait := send_lag_ns(seen)) is not None]
+    of = ttft_ns if streamed else e2e_ns
+    pairs = [
+        (value, value - ((send_lag_ns(seen) or 0) if seen.new_connection else 0))
+        for seen in answered
+        if (value := of(seen)) is not None
+    ]
+    # Runs of older formats have no wait in them: a closed loop's sends were all on time.
+    told = bool(pairs) and min(waits, default=0) > 0
+    return Reopening(
+        requests=len(waited),
+        resent=sum(seen.resent > 0 for seen in waited),
+        wait_p50_ns=median(waits) if waits else 0.0,
+        moved=_moved(pairs) if told else None,
+    )
+
+
+def _moved(pairs: Sequence[tuple[int, int]]) -> float:
+    """The largest share of a percentile that is the waits', of those with enough samples."""
+    whole, without = sorted(value for value, _ in pairs), sorted(value for _, value in pairs)
+    shares = [
+        1 - without[place] / whole[place]
+        for name, per_mille in PER_MILLE.items()
+        if len(pairs) >= LEAST_SAMPLES[name] and whole[place := rank(len(pairs), per_mille) - 1] > 0
+    ]
+    return max(shares, default=0.0)
+
+
+def moved_by_lag(answered: Sequence[RequestObservation], streamed: bool) -> Moved | None:
+    """The figure of TTFT or E2E, which are from intended, that is the furthest from what it is
+    from sent; None without a request that was sent."""
+    found = []
+    for metric, formula in (("ttft", ttft_ns), ("e2e", e2e_ns)):
+        if metric == "ttft" and not streamed:
+            continue
+        pairs = [
+            (value, value - lag)
+            for seen in answered
+            if (value := formula(seen)) is not None and (lag := send_lag_ns(seen)) is not None
+        ]
+        found += moves(metric, pairs)
+    return max(found, key=lambda moved: moved.share, default=None)
+
+
+def moves(metric: str, pairs: Sequence[tuple[float, float]]) -> list[Moved]:
+    """Of (with the part, without it) of each request: each figure with its share that is the
+    part's. Percentiles of which there are enough samples, and the mean."""
+    if not pairs:
+        return []
+    whole, without = sorted(value for value, _ in pairs), sorted(value for _, value in pairs)
+    figures = [("mean", fmean(whole), fmean(without))]
+    for name, per_mille in PER_MILLE.items():
+        if len(pairs) >= LEAST_SAMPLES[name]:
+            place = rank(len(pairs), per_mille) - 1
+            figures.append((name, whole[place], without[place]))
+    return [
+        Moved(f"{metric}_{name}", abs(value - less) / value)
+        for name, value, less in figures
+        if value > 0
+    ]
+
+
+HEAD_SHARE = 0.1
+"""Of a prompt: what a template may put before it, where nobody counted that."""
+
+_Place = tuple[int, int]
+
+
+def cached_tokens(
+    workload: Workload, conditions: StageConditions, answered: Sequence[RequestObservation]
+) -> CachedTokens:
+    """answered: measured requests that ended well."""
+    told = prompts = cached = beyond = 0
+    asked = shared = 0.0
+    ends = {(r.conversation, r.turn): _end(r) for r in answered}
+    for seen in answered:
+        size = _size(seen)
+        allowed = min(size, _shared(seen, workload, conditions, ends))
+        asked, shared = asked + size, shared + allowed
+        if seen.cached_tokens is not None:
+            told += 1
+            prompts += max(size, seen.cached_tokens)
+            cached += seen.cached_tokens
+            beyond += max(0, seen.cached_tokens - round(allowed))
+    return CachedTokens(told, prompts, cached, beyond, shared / asked if asked else 0.0)
+
+
+def _size(seen: RequestObservation) -> int:
+    said = seen.prompt_tokens_asked if seen.prompt_tokens is None else seen.prompt_tokens
+    return said or 0
+
+
+def _end(seen: RequestObservation) -> int:
+    """Tokens that the next turn of its conversation begins with."""
+    return _size(seen) + seen.output_tokens
+
+
+def _shared(
+    seen: RequestObservation,
+    workload: Workload,
+    conditions: StageConditions,
+    ends: Mapping[_Place, int],
+) -> float:
+    """Of one prompt, the tokens that an honest server may have seen before."""
+    size = _size(seen)
+    kind = None if workload.file is None else workload.file.kind
+    if workload.repeats or kind is FileKind.MOONCAKE:
+        return size
+    head: float = conditions.added_tokens + 1  # a BOS that nobody counts, as llama.cpp's
+    if not conditions.words_by:
+        head = max(head, HEAD_SHARE * size)
+    if seen.turn:
+        return head + ends.get((seen.conversation, seen.turn - 1), size)
+    if workload.shared_prefix is not None:
+        head += workload.shared_prefix.tokens
+    if kind is FileKind.SHAREGPT and (texts := conditions.prompts) is not None and texts.sent:
+        head += size * texts.shared_characters / max(1, texts.characters)
+    return head
+
 
 MOST_REASONS = 20
 

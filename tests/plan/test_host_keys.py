@@ -83,14 +83,6 @@ def test_gpus(written: str, read: str | None) -> None:
     assert asked.launcher == docker(gpus=read)
 
 
-@pytest.mark.parametrize(
-    "written", ["-1", "1.5", "true", "[]", "[0, 0]", "[0.5]", "some", "{a: 1}"]
-)
-def test_gpus_that_are_none(written: str) -> None:
-    said = _refusal("docker", "image: t:1.0.0", f"docker: {{gpus: {written}}}")
-    assert "server.docker.gpus: must be `all`, a count, or a list of different ids" in said
-
-
 def test_process_and_timeouts() -> None:
     words = ("python", "-m", "my server")
     assert _one("process", "command: python -m 'my server'").launcher == program(*words)
@@ -143,21 +135,6 @@ def test_variables_take_their_values(text: str, value: str) -> None:
     assert with_variables(text, {"A": "one", "B": "two"}) == value
 
 
-@pytest.mark.parametrize(
-    ("headers", "message"),
-    [
-        ("{a b: c}", "server.headers: `a b` is no name of an HTTP header"),
-        ("{content-length: '5'}", "server.headers: `content-length` is set by tgi-bench itself"),
-        ("{X: a, x: b}", "server.headers: `x` is given twice"),
-        ("{X: 5}", "server.headers: the value of `X` must be a text"),
-        ("[X]", "server.headers: must be a mapping of names to values"),
-        ('{X: "a\\r\\nY: b"}', "server.headers: the value of `X` must be printable ASCII"),
-    ],
-)
-def test_headers_that_are_none(headers: str, message: str) -> None:
-    assert message in _refusal("attach", "url: http://h", f"headers: {headers}")
-
-
 def test_headers_are_in_the_digest() -> None:
     text = """
 experiment: e
@@ -167,40 +144,6 @@ batches: {sequence_length: 16, decode_length: 3, batch_size: [1, 2], runs: 3, pr
 """
     changed = text.replace('80"}', '80", headers: {X-Team: a}}')
     assert load_plan(changed, "e.yaml")[1].digest != load_plan(text, "e.yaml")[1].digest
-
-
-@pytest.mark.parametrize(
-    ("launcher", "keys", "message"),
-    [
-        ("docker", "engine: tgi", "server.image: is missing"),
-        ("attach", "engine: tgi", "server.url: is missing"),
-        ("attach", "url: host:80", "server.url: `host:80` is no address of a server"),
-        ("attach", "url: ftp://host", "server.url: `ftp://host` is no address"),
-        ("attach", "url: http://host:99999", "is no address of a server"),
-        ("attach", "url: 'http://h/?a=1'", "is no address of a server"),
-        ("attach", "url: 5", "server.url: `5` is no address"),
-        ("attach", "sockets: tmp/x", "server.sockets: must be the absolute path"),
-        ("attach", f"sockets: /{'x' * 107}", "server.sockets: must be the absolute path"),
-        ("process", "command: ''", "server.command: must hold at least the program's name"),
-        ("process", "command: \"a 'b\"", "server.command: is no command: No closing quotation"),
-        ("process", "command: 5", "server.command: must be a command, as a string or as a list"),
-        ("process", "env: [A, A]", "server.env: holds a name twice"),
-        ("process", "env: 5", "server.env: must be a list of names of environment variables"),
-        ("process", "timeouts: {load_s: 0}", "server.timeouts.load_s: must be more than 0"),
-        ("process", "ready_timeout_s: 5", "server.ready_timeout_s: is no key here"),
-        ("process", "engine: vlm", "server.engine: must be one of tgi, vllm, sglang, llamacpp"),
-        ("docker", "docker: {shm_size: lots}", "server.docker.shm_size: must be a size such as"),
-        ("docker", "docker: {volumes: ['./d:/data']}", "server.docker.volumes: `./d:/data` is no"),
-        ("docker", "docker: {volumes: ['/d']}", "server.docker.volumes: `/d` is no volume"),
-        ("docker", "docker: {options: {environment: {A: b}}}", "`environment` is set by tgi-bench: "
-         "use server.env"),
-        ("docker", "docker: {options: {name: x}}", "`name` is set by tgi-bench: leave it out"),
-        ("docker", "docker: {options: {cap-add: x}}", "`cap-add` is no name of an option"),
-        ("embedded", "engine: vllm", "the launcher `embedded` stands in for `tgi` only, not for"),
-    ],
-)  # fmt: skip
-def test_what_is_refused(launcher: str, keys: str, message: str) -> None:
-    assert message in _refusal(launcher, keys)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import json
 import pytest
 
 from tests.plan.test_expand import BLOOMZ
-from tgi_bench.errors import ExperimentError
 from tgi_bench.plan.experiment import json_schema
 from tgi_bench.plan.experiment_text import load_plan
 from tgi_bench.plan.plan import Plan
@@ -94,14 +93,6 @@ def test_ids(lines: list[str], names: list[str]) -> None:
     assert [t.trial_id for t in plan_of(*lines).load_trials] == [f"default/{n}" for n in names]
 
 
-def test_two_loads_of_one_id() -> None:
-    with pytest.raises(ExperimentError) as caught:
-        plan_of("- concurrency: [1, 8]", "- {concurrency: 8, stream: false}")
-    assert str(caught.value) == (
-        "e.yaml:4: load: gives the trial `load-c8` twice: tell the loads apart with `name`"
-    )
-
-
 def test_loads_go_by_deployment_beside_its_batches() -> None:
     _, plan = load_plan(BLOOMZ + "load: {concurrency: [1, 2]}\n", "e.yaml")
     assert len(plan.trials) == 20
@@ -127,13 +118,6 @@ def test_loads_are_in_the_digest_where_there_are_any() -> None:
     ]
     assert len({digest(""), *digests}) == 5
     assert digest("load: [{concurrency: 1, duration: 30s}]\n") == digests[0]
-
-
-def test_too_many_loads() -> None:
-    skip = "  skip:\n    - {quantize: bitsandbytes, num_shard: [1, 2, 4]}\n"
-    many = BLOOMZ.replace("[1, 2, 4, 8]", str(list(range(1, 101)))).replace(skip, "")
-    with pytest.raises(ExperimentError, match="load: gives 200000 trials; at most 100000 are"):
-        load_plan(f"{many}load: {{concurrency: {list(range(1, 1001))}}}\n", "e.yaml")
 
 
 @pytest.mark.parametrize(
@@ -239,8 +223,9 @@ def test_searches(find: str, expected: Find, arrivals: ClosedLoop | OpenLoop) ->
     ("keys", "workload"),
     [
         (
-            "{prompt_tokens: {uniform: [100, 1000]}, output_tokens: {values: [1, 2]}}",
-            Workload(Uniform(100, 1000), Empirical((1, 2)), None, None, None, None),
+            "{prompt_tokens: {uniform: [100, 1000]}, "
+            "output_tokens: {values: [1, 2], weights: [1, 0.5]}}",
+            Workload(Uniform(100, 1000), Empirical((1, 2), (1.0, 0.5)), None, None, None, None),
         ),
         (
             "{prompt_tokens: {normal: {mean: 500, deviation: 100.5}}, "

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from tgi_bench.engines.engine import Engine, engine_spec
-from tgi_bench.errors import ExperimentError
 from tgi_bench.launch.deployment import Reach, requested_command, server_arguments
 from tgi_bench.plan.expand import expand
 from tgi_bench.plan.experiment_text import load
@@ -88,23 +87,6 @@ def test_the_version_of_another_engine_is_what_is_written() -> None:
     assert _asked("vllm", "version: 0.11.0rc1").tgi_version == "0.11.0rc1"
     assert _asked("vllm", "image: vllm/vllm-openai:v0.11.0").tgi_version == "v0.11.0"
     assert not _asked("vllm").version_assumed
-
-
-@pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        ("constant: {model: x}", "server.constant.model: comes from the key `model`"),
-        ("constant: {'a b': 1}", "server.constant.a b: is no name of an argument of vLLM"),
-        ("constant: {--x: 1}", "is no name of an argument of vLLM"),
-        ("constant: {api_key: x}", "server.env: [VLLM_API_KEY]"),
-        ("constant: {hf_token: x}", "server.env: [HF_TOKEN]"),
-        ("variable: {max_num_seqs: [1, 2]}\n  skip: [{max_num_seqs: 3, x: 1}]", "does not vary"),
-    ],
-)
-def test_what_is_refused(keys: str, message: str) -> None:
-    with pytest.raises(ExperimentError) as caught:
-        _asked("vllm", keys)
-    assert message in str(caught.value)
 
 
 def test_the_table_is_whole() -> None:

@@ -40,12 +40,6 @@ def plan_of(text: str = SMALL, *only: str, sets: tuple[str, ...] = ()) -> Plan:
     return load_plan(text, "e.yaml", parse_overrides(sets), only)[1]
 
 
-def said(text: str, *only: str, sets: tuple[str, ...] = ()) -> str:
-    with pytest.raises(ExperimentError) as caught:
-        plan_of(text, *only, sets=sets)
-    return str(caught.value)
-
-
 def test_trials_are_grouped_by_model_and_ascend_in_batch_size() -> None:
     plan = plan_of()
     assert [trial.trial_id for trial in plan.task_trials] == [
@@ -105,64 +99,6 @@ def test_only_keeps_values_and_is_an_override() -> None:
     assert plan.overrides == (Override("only.dtype", "bf16"),)
     assert plan.digest != plan_of().digest
     assert plan_of().digest == plan_of(SMALL.replace("[4, 1]", "[1, 4]")).digest
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("backend: transformers", "backend: torch", "e.yaml:2: backend: must be one of transform"),
-        ("  dtype: [fp32, bf16]", "  dtype: [fp31]", "transformers.dtype: must be of fp32, fp16"),
-        ("  dtype: [fp32, bf16]", "  dtype: [bf16, bf16]", "holds `bf16` twice"),
-        ("  dtype: [fp32, bf16]", "  dtype: 4bit", "`4bit` needs CUDA"),
-        ("device: cpu", "device: auto", "memory_limit: needs `device: cpu`"),
-        ("  memory_limit: 3g", "  memory_limit: 3t", "must be a size such as `1g`"),
-        ("  memory_limit: 3g", "  num_shard: 2\n  layer_split: 2", "two ways to use several"),
-        ("  memory_limit: 3g", "  num_shard: 5000", "must be at most 1024, not 5000"),
-        ("start: 2", "start: 65", "generate.find_batch.start: is above `highest`, which is 64"),
-        ("tolerance: 0.1", "tolerance: 0", "find_batch.tolerance: must be more than 0"),
-        ("  batch_size: [4, 1]\n", "  batch_sizes: 4\n", "did you mean `batch_size`?"),
-        ("document_tokens: 2048", "chunk_tokens: 512", "needs one of `document_tokens` and `file`"),
-        ("document_tokens: 2048", "document_tokens: 8\n  file: a", "needs one of"),
-        (
-            "document_tokens: 2048",
-            "document_tokens: 8\n  chunk_tokens: 255",
-            "summarize.chunk_tokens: must be at least 256, twice the longer",
-        ),
-        ("generate:", "server: {launcher: embedded}\ngenerate:", "server: is no key here"),
-        ("model: bigcode", "model: -bigcode", "model: must be one line of at most 500"),
-    ],
-)
-def test_what_is_refused(old: str, new: str, message: str) -> None:
-    assert SMALL.count(old) == 1
-    assert message in said(SMALL.replace(old, new))
-
-
-def test_a_task_is_needed_and_a_batch_size() -> None:
-    head = SMALL.partition("generate:")[0]
-    assert "holds neither `generate` nor `summarize`" in said(head)
-    without = head + "generate: {prompt_tokens: 1, new_tokens: 1}\n"
-    assert "generate: holds neither `batch_size` nor `find_batch`" in said(without)
-
-
-@pytest.mark.parametrize(
-    ("only", "message"),
-    [
-        ("dtype", "write it as name=value"),
-        ("batch_size=1", "does not vary; what varies: dtype, num_shard, layer_split"),
-        ("dtype=fp16", "`fp16` is no value of `dtype`; allowed: fp32, bf16"),
-    ],
-)
-def test_only_is_refused(only: str, message: str) -> None:
-    assert message in said(SMALL, only)
-
-
-def test_a_matrix_that_is_too_large_is_refused() -> None:
-    sizes = ", ".join(map(str, range(1, 30_000)))
-    assert "at most 100000 are taken" in said(SMALL.replace("[4, 1]", f"[{sizes}]"))
-
-
-def test_a_batch_that_no_process_could_hold_is_refused() -> None:
-    assert "at most 67108864 are taken" in said(SMALL.replace("[4, 1]", "[1000000000]"))
 
 
 def test_what_wants_a_server_refuses_direct_mode() -> None:

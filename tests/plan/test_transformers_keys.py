@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.launch.deployments import command_of, embedded, transformers
-from tgi_bench.errors import ExperimentError
 from tgi_bench.plan.experiment_text import load_plan
 from tgi_bench.plan.plan import Deployment
 
@@ -66,30 +63,6 @@ def test_options_reach_the_command_line() -> None:
     )
     words = command_of(deployment(said), Path("/tmp/s/shard"), 4321)
     assert words[words.index("--master-port") + 1] == "4321"
-
-
-@pytest.mark.parametrize(
-    ("said", "message"),
-    [
-        ("engine: torch", "server.embedded.engine: must be one of simulated, transformers"),
-        ("engine: transformers, device: tpu", "server.embedded.device: must be one of auto, cpu"),
-        ("engine: transformers, weights_seed: -1", "server.embedded.weights_seed"),
-        (
-            "engine: transformers, accelerator: A100-40GB-SXM",
-            "server.embedded.accelerator: is read by the engine `simulated` only, not `transform",
-        ),
-        ("engine: transformers, calibration: null", "server.embedded.calibration: is read by"),
-        ("engine: transformers, visible_devices: 2", "server.embedded.visible_devices: is read"),
-        ("device: cpu", "server.embedded.device: is read by the engine `transformers` only, not"),
-        ("random_weights: true", "server.embedded.random_weights: is read by the engine"),
-        ("engine: simulated, weights_seed: 0", "server.embedded.weights_seed: is read by the eng"),
-        ("layer_split: false", "server.embedded.layer_split: is read by the engine"),
-    ],
-)
-def test_what_is_refused(said: str, message: str) -> None:
-    with pytest.raises(ExperimentError) as caught:
-        deployment(said)
-    assert message in str(caught.value)
 
 
 def test_no_accelerator_is_planned_of_a_model_that_runs() -> None:

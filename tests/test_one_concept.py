@@ -132,6 +132,9 @@ class Words(Dialect):
 
 DIALECT = Words()
 '''
+RULE = "a stranger looked"
+"""The name of a Rule that is added beside them, in one line too."""
+ADDED_RULE = f'Rule("{RULE}", lambda t: Seen(True, 1, "seen by all"), "", "look away"),'
 _SHOW = """
 import importlib, io, json, sys
 from rich.console import Console
@@ -167,6 +170,11 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Shown:
         assert begins
         added = f"{before}{head}{declared}{begins}    {figure.column},\n{columns}"
         path.write_text(added, encoding="utf-8")
+    path = home / "tgi_bench" / "kinds" / "batch" / "rules.py"
+    before, head, rest = path.read_text(encoding="utf-8").partition("\nRULES: ")
+    assert head
+    rules = rest.replace(" = (\n", f" = (\n    {ADDED_RULE}\n", 1)
+    path.write_text(f"{before}{head}{rules}", encoding="utf-8")
     asked = json.dumps([(figure.run, figure.table) for figure in FIGURES])
     path_of = os.pathsep.join((str(home), str(ROOT)))
     made = subprocess.run(
@@ -211,6 +219,26 @@ class TestAFigure:
         (head,) = (line for line in lines if figure.screen in line.split())
         ends = head.index(figure.screen) + len(figure.screen)
         assert lines[lines.index(head) + 1][:ends].endswith(f" {figure.short}")
+
+
+class TestACheck:
+    """A Rule in one tuple: the verdict has it on the page, in JSON and on the screen."""
+
+    def test_it_is_in_every_verdict(self, shown: Shown) -> None:
+        found = shown["tests.report.example.simulated_run"]
+        pages, document = found["pages"], found["json"]
+        assert isinstance(pages, dict)
+        assert isinstance(document, dict)
+        (check,) = (c for c in document["verdict"]["checks"] if c["name"] == RULE)
+        assert check["status"] == "failed"
+        assert check["remedy"] == "look away"
+        for page in ("report.md", "num_shard-1.md"):
+            assert f"- **{RULE}**: {check['finding']}. Remedy: look away." in pages[page]
+        assert f"failed: {RULE}: {check['finding']}" in " ".join(str(found["screen"]).split())
+
+    def test_a_run_without_such_trials_is_not_asked(self, shown: Shown) -> None:
+        loads = shown["tests.report.load_example.load_run"]["json"]
+        assert ("name", RULE) not in _pairs(loads)
 
 
 def _pairs(document: object) -> list[tuple[str, object]]:

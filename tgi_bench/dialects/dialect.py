@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import orjson
 
 from tgi_bench.dialects.answer import Answer, Reading, Said
+from tgi_bench.dialects.engine_ways import ways_of
 from tgi_bench.errors import InputError
 from tgi_bench.http_rules import USER_AGENT, Headers, checked_host, checked_path, header_lines
 from tgi_bench.load_observation import TokenSource
@@ -160,7 +161,8 @@ class Abilities:
     @property
     def counted_by(self) -> TokenSource:
         """Who counts tokens where an answer says nothing of them."""
-        return TokenSource.SERVER if self.engine == "tgi" else self.dialect.counted_by
+        server = ways_of(self.engine).counted_by_events
+        return TokenSource.SERVER if server else self.dialect.counted_by
 
 
 def request_bytes(ask: Ask, able: Abilities, options: AskOptions) -> bytes:

@@ -27,8 +27,9 @@ class Ways:
         "continuous_usage_stats" (in stream_options), "timings_per_token"; None where it has none.
     truncates: it may cut a prompt to an asked number of tokens. takes_ignore_eos: False where it
         takes no such key and ignores it without a word.
-    event_each_token: each event carries at least one token, with or without text.
-    reason_apart: of those: why it ended is said in an event of its own.
+    event_each_token: each event carries at least one token, with or without text. reason_apart: of
+        such: why it ended is said in an event of its own.
+    counted_by_events: where it says no count, its events are the server's own, a token each.
     role_in_each: each event names the role. ends_unnamed: "" is its finish_reason of a whole
         answer (completions of TGI to 2.x).
     tokenizes: keys of the body of TOKENIZE_PATH, beside `model`: of the text, and those that make
@@ -43,6 +44,7 @@ class Ways:
     truncates: bool = False
     takes_ignore_eos: bool = True
     event_each_token: bool = False
+    counted_by_events: bool = False
     reason_apart: bool = False
     role_in_each: bool = False
     ends_unnamed: bool = False
@@ -59,6 +61,7 @@ _WAYS = {
         counts_each=None,
         takes_ignore_eos=False,
         event_each_token=True,
+        counted_by_events=True,
         role_in_each=True,
         ends_unnamed=True,
         tokenizes=("inputs",),

@@ -132,7 +132,7 @@ def _settle(said: Said, chunks: Events, heard: _Heard, by: tuple[Ways, Count | N
         said.counted_by = TokenSource.USAGE
     elif heard.timed is not None:
         said.counted_by, total = TokenSource.SERVER, heard.timed
-    elif _all_list_their_own(chunks) or ways.role_in_each:
+    elif _all_list_their_own(chunks) or ways.counted_by_events:
         said.counted_by = TokenSource.SERVER
     elif text and said.text_tokens is not None:
         said.counted_by, total = TokenSource.TOKENIZER, max(1, said.text_tokens)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from tgi_bench.ask import Contact, contact
 from tgi_bench.devices.take import own_devices
@@ -20,22 +20,22 @@ from tgi_bench.devices.watch import TelemetryWatch
 from tgi_bench.dialects.metrics import gauge_asker
 from tgi_bench.drive.server_host import known_roots
 from tgi_bench.errors import LaunchError, StepError
-from tgi_bench.kinds.batch import run as batch
-from tgi_bench.kinds.running import Running, Watcher, ready_in
+from tgi_bench.kinds import KINDS
+from tgi_bench.kinds.kind import PlannedTrial, TrialKind
+from tgi_bench.kinds.running import Running, Served, Watcher, ready_in
 from tgi_bench.launch.launcher import LaunchOptions, RunningServer
 from tgi_bench.launch.secrets import Redactor, headers_of
 from tgi_bench.observation import Outcome, ServerFacts, TrialEnd
-from tgi_bench.plan.plan import BatchTrial, Deployment, Plan
+from tgi_bench.plan.plan import Deployment, Plan
 from tgi_bench.record.runs import require_room
 from tgi_bench.record.store import RunStore
-from tgi_bench.trials.direct import DirectModel, TaskDevice, TaskTrial
-from tgi_bench.trials.load import LoadTrial
+from tgi_bench.trials.direct import DirectModel, TaskDevice
 
 if TYPE_CHECKING:
     from tgi_bench.drive.workers import Ahead
 
-Trial = BatchTrial | LoadTrial | TaskTrial
-T = TypeVar("T", BatchTrial, LoadTrial, TaskTrial)
+
+_LOG_TAIL = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Sweep:
         KeyboardInterrupt passes through: the host is ended, the trial stays without end.
         """
         for deployment in self.plan.deployments:
-            while self._left(deployment):
+            while self._left(deployment.deployment_id):
                 try:
                     self._serve(deployment)
                 except LaunchError as error:
@@ -71,45 +71,59 @@ class Sweep:
         for model in self.plan.direct_models:
             self._hold(model)
 
-    def _left(self, deployment: Deployment) -> bool:
-        batches = self._pending(self.plan.trials, deployment)
-        return bool(batches) or bool(self._pending(self.plan.load_trials, deployment))
-
-    def _pending(self, trials: Sequence[T], host: Deployment | DirectModel) -> tuple[T, ...]:
-        """Those of the host that are still to be run; ends those that need not be."""
-        ends = self.store.ends()
+    def _pending(self, kind: TrialKind, host_id: str) -> tuple[PlannedTrial, ...]:
+        """Trials of the host that are still to be run; ends those that need not be."""
+        ends, of_kind = self.store.ends(), kind.planned(self.plan)
         return tuple(
-            trial
-            for trial in trials
-            if host_id(trial) == id_of(host)
-            and trial.trial_id not in ends
-            and not self._skipped(trial, ends)
+            planned
+            for planned in of_kind
+            if host_id in (planned.deployment_id, planned.model_id)
+            and planned.trial_id not in ends
+            and not self._skipped(planned, of_kind, ends)
         )
 
-    def _skipped(self, trial: Trial, ends: Mapping[str, TrialEnd]) -> bool:
+    def _left(self, host_id: str) -> tuple[PlannedTrial, ...]:
+        """The same of all kinds."""
+        return tuple(planned for kind in KINDS for planned in self._pending(kind, host_id))
+
+    def _skipped(
+        self,
+        planned: PlannedTrial,
+        of_kind: Sequence[PlannedTrial],
+        ends: Mapping[str, TrialEnd],
+    ) -> bool:
         """Whether it need not be run, and has its end: a smaller batch of its shape ran out of
         memory."""
-        if isinstance(trial, LoadTrial) or trial.shape is None or trial.batch_size is None:
+        if planned.shape is None or planned.batch_size is None:
             return False
-        others = self.plan.trials if isinstance(trial, BatchTrial) else self.plan.task_trials
-        for other in others:
+        for other in of_kind:
             end, size = ends.get(other.trial_id), other.batch_size
             if end is None or end.outcome is not Outcome.OUT_OF_MEMORY or size is None:
                 continue
-            if other.shape == trial.shape and size < trial.batch_size:
+            if other.shape == planned.shape and size < planned.batch_size:
                 reason = f"batch size {size} ran out of memory already"
-                self._end(trial, TrialEnd(Outcome.SKIPPED, reason))
+                self._end(planned.trial_id, TrialEnd(Outcome.SKIPPED, reason))
                 return True
         return False
 
-    def _each(self, trials: Sequence[T], run: Callable[[T], bool]) -> bool:
-        """Give trials their end until all have one or the host died; whether it lives."""
-        return all(self._skipped(trial, self.store.ends()) or run(trial) for trial in trials)
+    def _run_on(self, host: Served | DirectModel, host_id: str, running: Running) -> None:
+        """Run what is left for a host until all trials have an end or the host died."""
+        for kind in KINDS:
+            pending = self._pending(kind, host_id)
+            if not pending or kind.session is None:
+                continue
+            of_kind = kind.planned(self.plan)
+            with kind.session()(host, running) as run:
+                for planned in pending:
+                    if self._skipped(planned, of_kind, self.store.ends()):
+                        continue
+                    if not run(planned.trial):
+                        return
 
-    def _end(self, trial: Trial, end: TrialEnd) -> None:
+    def _end(self, trial_id: str, end: TrialEnd) -> None:
         """The end of a trial that is not run."""
-        self.store.end_unstarted(trial.trial_id, end)
-        self.watcher.ended(trial.trial_id, end)
+        self.store.end_unstarted(trial_id, end)
+        self.watcher.ended(trial_id, end)
 
     def _serve(self, deployment: Deployment) -> None:
         """Start the server and run trials on it until all have an end or it died."""
@@ -129,27 +143,16 @@ class Sweep:
             self.watcher.ready(name, "ready", ready_in(facts))
             asker, url = gauge_asker(_contact(deployment, server)), server.endpoint.url
             with self.telemetry.serving(facts.simulated, asker, lambda: known_roots(url)):
-                if batches := self._pending(self.plan.trials, deployment):
-                    with batch.session(server, running) as run_batch:
-                        if not self._each(batches, run_batch):
-                            return
-                if loads := self._pending(self.plan.load_trials, deployment):
-                    from tgi_bench.kinds.load import run as load
-
-                    with load.session(server, deployment, running) as run_load:
-                        self._each(loads, run_load)
+                self._run_on(Served(server, deployment), name, running)
 
     def _hold(self, model: DirectModel) -> None:
         """Run the trials of a model in processes of our own."""
-        if not self._pending(self.plan.task_trials, model):
+        if not self._left(model.model_id):
             return
-        from tgi_bench.kinds.direct import run as direct
-
         on_cpu = model.device is TaskDevice.CPU
         devices = own_devices(model.devices, os.environ, cpu_only=on_cpu)
-        running = self._running(str)
-        with self.telemetry.of(devices), direct.session(model, running) as run:
-            self._each(self._pending(self.plan.task_trials, model), run)
+        with self.telemetry.of(devices):
+            self._run_on(model, model.model_id, self._running(str))
 
     def _running(self, redacted: Callable[[str], str]) -> Running:
         return Running(
@@ -173,9 +176,10 @@ class Sweep:
             with Ranks.connect(socket) as ranks:
                 shards = ranks.facts
         except StepError as error:
-            if not self._pending(self.plan.trials, deployment):
+            name = deployment.deployment_id
+            if not any(kind.on_ranks and self._pending(kind, name) for kind in KINDS):
                 return facts  # a load goes to the router: what its shards say stays unknown
-            raise LaunchError(str(error), server.log_tail(batch.LOG_TAIL)) from error
+            raise LaunchError(str(error), server.log_tail(_LOG_TAIL)) from error
         return replace(facts, shards=shards, simulated=facts.simulated or shards.simulated)
 
     def _give_up(self, deployment: Deployment, error: LaunchError) -> None:
@@ -187,20 +191,8 @@ class Sweep:
         self.store.failed(deployment.deployment_id, cause)
         self.watcher.not_started(deployment.deployment_id, LaunchError(cause, tail))
         end = TrialEnd(Outcome.LAUNCH_FAILED, cause)
-        for trial in self._pending(self.plan.trials, deployment):
-            self._end(trial, end)
-        for load in self._pending(self.plan.load_trials, deployment):
-            self._end(load, end)
-
-
-def host_id(trial: Trial) -> str:
-    """The id of the deployment or of the model that a trial runs on."""
-    return trial.model.model_id if isinstance(trial, TaskTrial) else trial.deployment_id
-
-
-def id_of(host: Deployment | DirectModel) -> str:
-    """Its own id."""
-    return host.model_id if isinstance(host, DirectModel) else host.deployment_id
+        for planned in self._left(deployment.deployment_id):
+            self._end(planned.trial_id, end)
 
 
 def _contact(deployment: Deployment, server: RunningServer) -> Contact:

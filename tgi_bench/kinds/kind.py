@@ -6,6 +6,7 @@ To add a kind is to write its file or folder here, with its `KIND`, and to name 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -13,6 +14,7 @@ from tgi_bench.analysis.rules import Check
 from tgi_bench.analysis.run import Origin, Run
 from tgi_bench.analysis.telemetry import MeasuredWindows
 from tgi_bench.devices.observation import Telemetry
+from tgi_bench.kinds.running import Running
 from tgi_bench.observation import TrialEnd
 from tgi_bench.plan.plan import Plan
 from tgi_bench.record.store import RunStore
@@ -22,10 +24,19 @@ from tgi_bench.report.table import Table
 
 @dataclass(frozen=True, slots=True)
 class PlannedTrial:
-    """One trial of a plan. deployment_id: None where it needs no server."""
+    """One trial of a plan. deployment_id: None where it needs no server. model_id: where it needs
+    none, of the model that it runs on.
+
+    trial: as its kind runs it. shape, batch_size: once a batch of a shape ran out of memory, larger
+    ones are not run; None of one that is run in any case.
+    """
 
     trial_id: str
     deployment_id: str | None = None
+    model_id: str | None = None
+    trial: object = None
+    shape: object = None
+    batch_size: int | None = None
 
 
 class Summary(Protocol):
@@ -118,17 +129,25 @@ class View(Generic[S]):
     means: str = ""
 
 
+Session = Callable[[Any, Running], AbstractContextManager[Callable[[Any], bool]]]
+"""Of a host, which is a Served deployment or a DirectModel: what runs a trial and gives it its
+end; False where the host can run no further one."""
+
+
 @dataclass(frozen=True, slots=True)
 class TrialKind:
     """One kind of trial. planned: its trials of a plan.
 
     view: made when it is asked for, and what it needs imported only then: a load does not wait for
-    what makes its report.
+    what makes its report. session: the same, of how trials are run; None of what is only imported.
+    on_ranks: whether its trials are sent to the ranks of a server.
     """
 
     name: str
     planned: Callable[[Plan], Sequence[PlannedTrial]]
     view: Callable[[], View[Any]]
+    session: Callable[[], Session] | None = None
+    on_ranks: bool = False
 
 
 Kinds = Sequence[TrialKind]

@@ -15,6 +15,8 @@ from tgi_bench.report.durations import duration
 
 if TYPE_CHECKING:
     from tgi_bench.drive.workers import Ahead
+    from tgi_bench.launch.launcher import RunningServer
+    from tgi_bench.plan.plan import Deployment
 
 
 class Watcher:
@@ -53,6 +55,14 @@ class Watcher:
 
     def ended(self, trial_id: str, end: TrialEnd) -> None:
         """A trial has its end, whether it was run or not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A deployment whose server is ready."""
+
+    server: RunningServer
+    deployment: Deployment
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tgi_bench.errors import LaunchError, StepError
-from tgi_bench.kinds.running import Running, Watcher, next_run
+from tgi_bench.kinds.running import Running, Served, Watcher, next_run
 from tgi_bench.launch.cause import explained, usable
 from tgi_bench.launch.launcher import RunningServer
 from tgi_bench.observation import Outcome, Phase, ServerFacts, StepObservation, TrialEnd
@@ -22,17 +22,18 @@ if TYPE_CHECKING:
     from tgi_bench.drive.ranks import Ranks
     from tgi_bench.drive.shard import Room
 
-LOG_TAIL = 50
+_LOG_TAIL = 50
 _HEALTH_TIMEOUT_S = 5.0
 _HARMLESS = (Outcome.OK, Outcome.REFUSED)
 
 
 @contextmanager
-def session(server: RunningServer, running: Running) -> Iterator[Callable[[BatchTrial], bool]]:
+def session(host: Served, running: Running) -> Iterator[Callable[[BatchTrial], bool]]:
     """What runs a trial and gives it its end; False where the server can run no further one.
 
     Raises LaunchError where its ranks cannot be reached.
     """
+    server = host.server
     socket = server.endpoint.master_socket
     if socket is None:
         refused = TrialEnd(Outcome.REFUSED, server.endpoint.no_socket_reason)
@@ -49,7 +50,7 @@ def session(server: RunningServer, running: Running) -> Iterator[Callable[[Batch
     try:
         ranks = Ranks.connect(socket)
     except StepError as error:
-        raise LaunchError(str(error), server.log_tail(LOG_TAIL)) from error
+        raise LaunchError(str(error), server.log_tail(_LOG_TAIL)) from error
     with ranks:
         yield _Batches(server, ranks, running).run
 

@@ -13,7 +13,7 @@ from tgi_bench.drive.preparation import LoadTarget, Prepared, SentTexts, prepare
 from tgi_bench.drive.stage import Listener, Progress, StageAsk, of_search
 from tgi_bench.engines.engine import Engine
 from tgi_bench.errors import InputError, NotRecordedError, StepError
-from tgi_bench.kinds.running import Running, Watcher
+from tgi_bench.kinds.running import Running, Served, Watcher
 from tgi_bench.launch.cause import end_of_load, found_dead
 from tgi_bench.launch.launcher import RunningServer
 from tgi_bench.launch.secrets import headers_of
@@ -81,12 +81,10 @@ _NOTHING = Progress(share=None, ended=0, failed=0, tokens=0)
 
 
 @contextmanager
-def session(
-    server: RunningServer, deployment: Deployment, running: Running
-) -> Iterator[Callable[[LoadTrial], bool]]:
+def session(host: Served, running: Running) -> Iterator[Callable[[LoadTrial], bool]]:
     """What sends a load, or a search's many, and gives the trial its end; False if it died."""
     texts = SentTexts()
-    yield lambda trial: _Load(trial, server, deployment, running, texts).run()
+    yield lambda trial: _Load(trial, host.server, host.deployment, running, texts).run()
 
 
 @dataclass(slots=True)

@@ -9,12 +9,11 @@ import pytest
 
 from tests.launch.deployments import embedded
 from tgi_bench.errors import ExperimentError
-from tgi_bench.plan.expand import expand
+from tgi_bench.plan.expand import expand, expand_tasks
 from tgi_bench.plan.experiment import Experiment, json_schema, to_json
 from tgi_bench.plan.experiment_text import load, load_plan, parse_overrides
 from tgi_bench.plan.matrix import idle_skips
 from tgi_bench.plan.plan import Override
-from tgi_bench.plan.task_expand import expand_tasks
 from tgi_bench.trials.direct_keys import DirectExperiment
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 
 from tgi_bench.errors import ExperimentError, Problem
 from tgi_bench.inert import one_line
-from tgi_bench.plan.expand import expand
+from tgi_bench.plan.expand import expand, expand_tasks
 from tgi_bench.plan.experiment import AnyExperiment, Experiment, validate_any
 from tgi_bench.plan.plan import Override, Plan
-from tgi_bench.plan.task_expand import expand_tasks
 from tgi_bench.sections.yaml_tree import Document, Tree, YamlError, parse_yaml
 from tgi_bench.words import shown
 

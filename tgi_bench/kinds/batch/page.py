@@ -202,8 +202,8 @@ def _notes(group: Sequence[TrialSummary]) -> str:
 def _why(summary: TrialSummary) -> tuple[str, str]:
     word = trial_word(summary)
     if summary.end is None:
-        runs = f"{summary.runs} run{'' if summary.runs == 1 else 's'}"
-        return word, f"the sweep ended before this trial did; {runs} of it were recorded"
+        runs = "1 run of it was" if summary.runs == 1 else f"{summary.runs} runs of it were"
+        return word, f"the sweep ended before this trial did; {runs} recorded"
     if summary.end.outcome is Outcome.OK:
         return word, "no run has all of its steps"
     reason = short_reason(summary.end.reason) or "no reason given"

@@ -9,6 +9,7 @@ import csv
 import io
 import json
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -19,6 +20,9 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
+
+from tgi_bench.dialects import API_NAMES, NAMES
+from tgi_bench.launch import LAUNCHERS
 
 ROOT = Path(__file__).parents[1]
 
@@ -291,8 +295,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     room = home / "tgi_bench" / "dialects"
     (room / "words.py").write_text(_DIALECT, encoding="utf-8")
     face = (room / "__init__.py").read_text(encoding="utf-8")
-    named = face.replace('"chat")', '"chat", "words")')
-    assert named != face
+    named, times = re.subn(r"^(NAMES = \([^)]*)\)", r'\1, "words")', face, flags=re.MULTILINE)
+    assert times == 1
     (room / "__init__.py").write_text(named, encoding="utf-8")
     return home
 
@@ -315,8 +319,8 @@ class TestADialect:
     def test_it_is_a_value_of_the_key(self, home: Path) -> None:
         made = ran(home, "schema")
         assert made.returncode == 0, made.stderr
-        assert ["auto", "tgi", "completions", "chat", "words"] in _enums(json.loads(made.stdout))
-        assert "completions, chat or words" in ran(home, "load", "--help").stdout
+        assert [*API_NAMES, "words"] in _enums(json.loads(made.stdout))
+        assert f"{NAMES[-1]} or words" in ran(home, "load", "--help").stdout
 
     @pytest.mark.parametrize("beside", [("--api", "words"), ("--no-stream",)], ids=str)
     def test_a_load_goes_by_it(self, home: Path, beside: tuple[str, ...]) -> None:
@@ -422,9 +426,10 @@ def nice(tmp_path_factory: pytest.TempPathFactory) -> Path:
     imported = "from tgi_bench.launch.process import ProcessLauncher\n"
     assert imported in face
     face = face.replace(imported, "from tgi_bench.launch.niced import NicedLauncher\n" + imported)
-    named = "    AttachLauncher,\n)"
-    assert named in face
-    face = face.replace(named, "    AttachLauncher,\n    NicedLauncher,\n)")
+    face, times = re.subn(
+        r"^(LAUNCHERS: [^(]*\([^)]*)\)", r"\1    NicedLauncher,\n)", face, flags=re.M
+    )
+    assert times == 1
     (room / "__init__.py").write_text(face, encoding="utf-8")
     (home / "nice.yaml").write_text(_NICE, encoding="utf-8")
     made = ran(home, "sweep", "nice.yaml", "--results", "results")
@@ -444,7 +449,7 @@ class TestALauncher:
     def test_its_keys_are_read_and_refused(self, nice: Path) -> None:
         schema = json.loads(ran(nice, "schema").stdout)
         server = schema["$defs"]["ServerKeys"]["properties"]
-        assert server["launcher"]["enum"] == ["docker", "process", "embedded", "attach", "niced"]
+        assert server["launcher"]["enum"] == [*(one.name for one in LAUNCHERS), "niced"]
         assert server["niceness"]["description"].startswith("Read by the launcher `niced`: by how")
         for said, sentence in (
             ("niceness=77", "server.niceness=77: must be at most 19, not 77"),

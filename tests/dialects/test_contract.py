@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.dialects.asks import EVENT_STREAM, JSON, answer
 from tests.dialects.recorded_http import ENGINES, Exchange, Meant, connection, meant, names
-from tgi_bench.dialects import speaking
+from tgi_bench.dialects import NAMES, speaking
 from tgi_bench.dialects.answer import Answer, Reading
 from tgi_bench.dialects.dialect import Abilities, Ask, Dialect
 from tgi_bench.dialects.reading import read_answer
@@ -30,6 +30,10 @@ NOT_OF_ONE_TEXT = {
 }
 GENERATE = ("/generate", "/generate_stream", "/", "/v1/completions", "/v1/chat/completions")
 SMALL_BYTES = 2600
+
+
+def test_a_file_is_called_as_its_api() -> None:
+    assert tuple(dialect.name for dialect in DIALECTS) == NAMES
 
 
 def meaning(answer: Answer, dialect: Dialect, stream: bool = True) -> tuple[str, str, int]:

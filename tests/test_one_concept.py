@@ -48,6 +48,16 @@ class Added:
     short: str
     number: float
 
+    @property
+    def kind(self) -> str:
+        """Its folder in kinds/."""
+        return self.file.partition("/")[0]
+
+    @property
+    def rule(self) -> str:
+        """The name of the Rule that is added to that kind."""
+        return RULE.format(kind=self.kind)
+
 
 FIGURES = (
     Added(
@@ -136,17 +146,21 @@ class Words(Dialect):
 
 DIALECT = Words()
 '''
-RULE = "a stranger looked"
+RULE = "a stranger looked at {kind}"
 """The name of a Rule that is added beside them, in one line too."""
-ADDED_RULE = f'Rule("{RULE}", lambda t: Seen(True, 1, "seen by all"), "", "look away"),'
+ADDED_RULE = 'Rule("{name}", lambda t: Seen(True, 1, "seen by all"), "", "look away"),'
 _SHOW = """
 import importlib, io, json, sys
 from rich.console import Console
+from dataclasses import replace
 from tests.report.made import as_json, documents, print_summary, tables
+from tgi_bench.kinds import KINDS
+from tgi_bench.kinds.judge import judge
 found = {}
 for name, table in json.loads(sys.argv[1]):
     module, _, function = name.rpartition(".")
     run = getattr(importlib.import_module(module), function)()
+    run = replace(run, verdict=judge(run, KINDS))
     screen = io.StringIO()
     print_summary(Console(file=screen, width=240), run)
     found[name] = {
@@ -174,11 +188,12 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Shown:
         assert begins
         added = f"{before}{head}{declared}{begins}    {figure.column},\n{columns}"
         path.write_text(added, encoding="utf-8")
-    path = home / "tgi_bench" / "kinds" / "batch" / "rules.py"
-    before, head, rest = path.read_text(encoding="utf-8").partition("\nRULES: ")
-    assert head
-    rules = rest.replace(" = (\n", f" = (\n    {ADDED_RULE}\n", 1)
-    path.write_text(f"{before}{head}{rules}", encoding="utf-8")
+        path = home / "tgi_bench" / "kinds" / figure.kind / "rules.py"
+        before, head, rest = path.read_text(encoding="utf-8").partition("\nRULES: ")
+        assert head
+        rule = ADDED_RULE.format(name=figure.rule)
+        rules = rest.replace(" = (\n", f" = (\n    {rule}\n", 1)
+        path.write_text(f"{before}{head}{rules}", encoding="utf-8")
     asked = json.dumps([(figure.run, figure.table) for figure in FIGURES])
     path_of = os.pathsep.join((str(home), str(ROOT)))
     made = subprocess.run(
@@ -225,24 +240,27 @@ class TestAFigure:
         assert lines[lines.index(head) + 1][:ends].endswith(f" {figure.short}")
 
 
+@pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.kind)
 class TestACheck:
     """A Rule in one tuple: the verdict has it on the page, in JSON and on the screen."""
 
-    def test_it_is_in_every_verdict(self, shown: Shown) -> None:
-        found = shown["tests.report.example.simulated_run"]
+    def test_it_is_in_every_verdict(self, figure: Added, shown: Shown) -> None:
+        found = shown[figure.run]
         pages, document = found["pages"], found["json"]
         assert isinstance(pages, dict)
         assert isinstance(document, dict)
-        (check,) = (c for c in document["verdict"]["checks"] if c["name"] == RULE)
+        (check,) = (c for c in document["verdict"]["checks"] if c["name"] == figure.rule)
         assert check["status"] == "failed"
         assert check["remedy"] == "look away"
-        for page in ("report.md", "num_shard-1.md"):
-            assert f"- **{RULE}**: {check['finding']}. Remedy: look away." in pages[page]
-        assert f"failed: {RULE}: {check['finding']}" in " ".join(str(found["screen"]).split())
+        said = f"- **{figure.rule}**: {check['finding']}. Remedy: look away."
+        for page in {"report.md", figure.page}:
+            assert said in pages[page]
+        screen = " ".join(str(found["screen"]).split())
+        assert f"failed: {figure.rule}: {check['finding']}" in screen
 
-    def test_a_run_without_such_trials_is_not_asked(self, shown: Shown) -> None:
-        loads = shown["tests.report.load_example.load_run"]["json"]
-        assert ("name", RULE) not in _pairs(loads)
+    def test_a_run_without_such_trials_is_not_asked(self, figure: Added, shown: Shown) -> None:
+        others = [shown[other.run]["json"] for other in FIGURES if other.kind != figure.kind]
+        assert all(("name", figure.rule) not in _pairs(document) for document in others)
 
 
 def _pairs(document: object) -> list[tuple[str, object]]:

@@ -77,13 +77,11 @@ def load_checks(
     """
     rows = load_rows(loads)
     taken = accepted(rows)
-    of_load = (CONCURRENCY, RATE, DROPPED, FAILED, CUT_OFF)
-    of_answers = (*CACHE_RULES, *STEADY, SAMPLES, NARROW, UNTIL)
     searches = tuple(load for load in loads if load.trial.find is not None)
     return (
         apply(ANSWERED, rows),
         *host_checks(taken),  # before what others' CPU makes look bad
-        *(apply(rule, taken) for rule in (*of_load, *LENGTH_RULES, *of_answers, *ANSWER_RULES)),
+        *(apply(rule, taken) for rule in RULES),
         *client_checks(deciding(rows), floors),
         *([_searches(searches), _contradictions(searches)] if searches else []),
     )
@@ -342,3 +340,18 @@ UNTIL = Rule(
     "no load was asked to",
     "raise load.duration or load.requests, which ended the load before, or raise load.until.ci",
 )
+RULES: tuple[Rule[LoadRow], ...] = (
+    CONCURRENCY,
+    RATE,
+    DROPPED,
+    FAILED,
+    CUT_OFF,
+    *LENGTH_RULES,
+    *CACHE_RULES,
+    *STEADY,
+    SAMPLES,
+    NARROW,
+    UNTIL,
+    *ANSWER_RULES,
+)
+"""What is asked of each load, in the order of the page."""

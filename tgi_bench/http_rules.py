@@ -21,7 +21,7 @@ NO_KEY = (401, 403)
 """Statuses of a server that wants an API key, or another one."""
 Headers = tuple[tuple[str, str], ...]
 """Names and values, in their order."""
-_OWN_HEADERS = frozenset(
+OWN_HEADERS = frozenset(
     {
         "accept",
         "accept-encoding",
@@ -49,7 +49,7 @@ def header_lines(headers: Headers) -> str:
     for name, value in headers:
         if not _HEADER_NAME.fullmatch(name):
             raise InputError(f'"{one_line(name)}" is no name of an HTTP header')
-        if name.lower() in _OWN_HEADERS:
+        if name.lower() in OWN_HEADERS:
             raise InputError(f"the header {name} is set by the request itself: leave it out")
         if not _HEADER_VALUE.fullmatch(value):
             # The value may be a key: it is not shown.

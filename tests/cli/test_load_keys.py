@@ -84,6 +84,7 @@ def test_headers_that_are_refused(tgi_bench: CommandLine, tmp_path: Path) -> Non
         ("Authorization: Bearer hunter22$A", "--header: the value of `Authorization` is a secret"),
         ("hunter22", "--header: write it as 'Name: value'"),
         ("Host: hunter22", "--header: `Host` is set by tgi-bench itself"),
+        ("User-Agent: hunter22", "--header: `User-Agent` is set by tgi-bench itself"),
         ("X-A: $NOT_SET", "server.headers: NOT_SET not set in the environment of tgi-bench"),
     ):
         results = tmp_path / "results"

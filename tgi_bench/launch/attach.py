@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, Field
 
 from tgi_bench.devices.take import ELSEWHERE, Take, Whose
 from tgi_bench.errors import Problem
+from tgi_bench.http_rules import OWN_HEADERS
 from tgi_bench.launch.launcher import Launcher, LaunchOptions, RunningServer, ServerAsked
 from tgi_bench.sections.section import Section, refused
 from tgi_bench.words import shown
@@ -23,20 +24,6 @@ if TYPE_CHECKING:
 
 _HERE = frozenset({"localhost", "127.0.0.1", "::1"})
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}", re.ASCII)
-_OWN_HEADERS = frozenset(
-    {
-        "accept",
-        "accept-encoding",
-        "connection",
-        "content-length",
-        "content-type",
-        "expect",
-        "host",
-        "te",
-        "transfer-encoding",
-        "upgrade",
-    }
-)
 _SECRET_HEADER = re.compile(r"token|key|secret|pass|credential|auth|cookie|session", re.IGNORECASE)
 _NAMED = re.compile(
     r"(?:[A-Za-z-]{1,16} |[\w.-]{1,32}=)?\$(?:[A-Za-z_]\w*|\{[A-Za-z_]\w*\})", re.ASCII
@@ -84,7 +71,7 @@ def http_headers(value: object) -> dict[str, str]:
     for name, text in value.items():
         if not _HEADER.fullmatch(name):
             raise refused(f"`{shown(name)}` is no name of an HTTP header")
-        if name.lower() in _OWN_HEADERS:
+        if name.lower() in OWN_HEADERS:
             raise refused(f"`{shown(name)}` is set by tgi-bench itself")
         if name.lower() in (known.lower() for known in found):
             raise refused(f"`{shown(name)}` is given twice")

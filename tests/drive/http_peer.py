@@ -85,7 +85,7 @@ class HttpPeer:
 
     def answer(self, sock: socket.socket, asked: Asked, served: int) -> None:
         """One request; served: those on its connection before it. ConnectionEnds ends that."""
-        raise NotImplementedError
+        raise NotImplementedError  # each server of the tests answers in its own way
 
     def __enter__(self) -> Self:
         self._threads[0].start()
